@@ -27,6 +27,14 @@ const ALTQ: &str = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pba
     filter em0 north 0 0 10.1.0.0 netmask 0xffff0000 0 0\n\
     filter em0 mail ruleno 3 0 25 10.1.0.0 netmask 255.255.0.0 0 6 tos 0xb8 tosmask 0xfc\n\
     filter6 em0 north 2001:db8::/32 0 0 0 17 flowlabel 5\n";
+/// Disciplines other than CBQ.
+const DISCIPLINES: &str = "red 5 15 20\nrio 35 45 10 20 30 10 5 15 5\ninterface em1 bandwidth 100M hfsc\n\
+    class hfsc em1 bulk root pshare 60 default\nclass hfsc em1 video root [rt 30M 10 8M] [ ls 0 0 20M ] ulimit 40M\n\
+    class hfsc em1 dept root [sc 8M 20 5M] qlimit 100\nclass hfsc em1 mail dept grate 1M pshare 1 rio\n\
+    filter em1 video 10.1.0.7 0 0 0 17\nfilter em1 dept 0 0 0 0 6\n\
+    interface em2 priq\nclass priq em2 a NULL priority 15 red ecn\nclass priq em2 b NULL default\n\
+    interface em3 red qlimit 100 thmin 10 thmax 30 weight 256 ecn\ninterface em4 rio lo_thmin 30\n\
+    interface em5 blue maxpmark 1000 holdtime 10000\ninterface em6 fifoq qlimit 20\n";
 const WORDS: &[&str] = &[
     "{",
     "}",
@@ -137,13 +145,17 @@ fn mutate(random: &mut Random, text: &str) -> String {
 
 #[test]
 fn texts_that_are_nearly_right() {
-    for (text, language) in [(NATIVE, Language::Native), (ALTQ, Language::Altq)] {
+    for (text, language) in [(NATIVE, Language::Native), (ALTQ, Language::Altq), (DISCIPLINES, Language::Altq)] {
         parse_str(text, "t", language).unwrap_or_else(|failed| panic!("{failed}"));
     }
     let mut random = Random(7);
     let (mut read, mut refused) = (0, 0);
     for round in 0..12_000 {
-        let (base, language) = if round % 2 == 0 { (NATIVE, Language::Native) } else { (ALTQ, Language::Altq) };
+        let (base, language) = match round % 3 {
+            0 => (NATIVE, Language::Native),
+            1 => (ALTQ, Language::Altq),
+            _ => (DISCIPLINES, Language::Altq),
+        };
         let text = mutate(&mut random, base);
         let (findings, sources) = match parse_str(&text, "t", language) {
             Ok(policy) => {

@@ -238,6 +238,39 @@ fn the_average_decays_while_idle() {
     assert_eq!(counter(&engine, "average_thousandths"), 0);
 }
 
+/// docs/reference/altq.md 7.1: after n = idle / 800 us - 1 packets the average is that times
+/// (3/4)^n, and then the arriving packet finds an empty queue. The rate of the link has no part in
+/// it. After more than a minute the average is 0. A class's average stands still.
+#[test]
+fn the_average_of_an_interface_decays_as_in_altq() {
+    let seen = |variant, idle: u64| {
+        let choice = ("variant", Value::Choice(variant));
+        let words = [("weight", Value::Int(4)), ("min", packets(50)), ("max", packets(60)), choice];
+        let mut engine = link(123_000_000, queue("red", Limit::Packets(60), &words)).unwrap();
+        let mut average = 0.0;
+        for n in 0..20 {
+            arrive(&mut engine, 0, Packet::new(n, 100));
+            average += (f64::from(n) - average) / 4.0;
+        }
+        while engine.dequeue(5 * MS).is_some() {}
+        arrive(&mut engine, 5 * MS + idle, Packet::new(99, 100));
+        (counter(&engine, "average_thousandths") as f64, average * 1000.0)
+    };
+    for (variant, idle, samples) in [
+        ("altq-interface", 700_000, 1),
+        ("altq-interface", 8_700_000, 10),
+        ("altq", 8_700_000, 1),
+        ("altq-interface", 60 * 1_000 * MS + 1, 10_000),
+    ] {
+        let (seen, average) = seen(variant, idle);
+        let expected = average * 0.75f64.powi(samples);
+        assert!((seen - expected).abs() <= 1.0, "{variant}, {idle} ns: {seen}, not {expected}");
+    }
+    let choice = ("variant", Value::Choice("altq-interface"));
+    let wrong = queue("red", Limit::Packets(60), &[choice, ("packetsize", Value::Bytes(500))]);
+    assert_eq!(link(1_000_000, wrong).err().and_then(|error| error.word), Some("packetsize"));
+}
+
 /// With an average above max an empty queue drops arriving packets. But each arrival lowers the
 /// average, also when arrivals are closer together than a packet's time.
 #[test]

@@ -1,12 +1,13 @@
-//! Executes `class cbq IF NAME PARENT`, which options follow.
+//! Executes `class DISCIPLINE IF NAME PARENT`, which options follow: what all disciplines have
+//! alike, and the classes of CBQ.
 
 use altq_engine::schedule::cbq;
-use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::settings::{Settings, Value};
 use altq_engine::spec::QueueSpec;
 use altq_engine::units::Rate;
 
-use super::file::{DISCIPLINES, Draft, File, Words};
-use super::words;
+use super::file::{DISCIPLINES, Discipline, Draft, File, Words};
+use super::{queues, words};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::suggest::did_you_mean;
 
@@ -40,26 +41,41 @@ const CONTROL_NAME: &str = "ctl_class";
 /// The limits, in packets, of queues without `maxdelay`: a plain one, and one of red or rio.
 const LIMIT: u32 = 30;
 const LIMIT_RED: u32 = 60;
-/// The thresholds that ALTQ's rio has built in, whatever the limit (docs/reference/altq.md 7.2).
-const RIO: [(&str, u32); 6] =
-    [("low-min", 35), ("low-max", 45), ("medium-min", 20), ("medium-max", 30), ("high-min", 5), ("high-max", 15)];
 
 impl File<'_> {
     pub(super) fn class(&mut self, words: &mut Words<'_>) {
         let Some(discipline) = words.next() else {
             return self.error("missing-value", words.end, "`class` needs a discipline, as `class cbq`", None);
         };
-        match self.slice(discipline) {
-            "cbq" | "cbq-wrr" | "cbq-prr" => {}
-            other if DISCIPLINES.contains(&other) => {
-                return self.not_built(discipline, &format!("a class of `{other}`"));
+        let word = self.slice(discipline);
+        let of = match Discipline::of(word) {
+            Some(of) if of.has_classes() => of,
+            Some(_) => {
+                let message = format!("`{word}` has no classes: it is the one queue of its interface");
+                let help = Some("its words stand behind `interface`".to_owned());
+                return self.error("wrong-class", discipline, message, help);
             }
-            other => {
-                let help = did_you_mean(other, DISCIPLINES.iter().copied());
-                return self.error("unknown-word", discipline, format!("no discipline is called `{other}`"), help);
+            None if DISCIPLINES.contains(&word) => {
+                return self.not_built(discipline, &format!("a class of `{word}`"));
             }
-        }
+            None => {
+                let help = did_you_mean(word, DISCIPLINES.iter().copied());
+                return self.error("unknown-word", discipline, format!("no discipline is called `{word}`"), help);
+            }
+        };
         let Some(interface) = self.interface_of(words, discipline) else { return };
+        match self.interfaces[interface].discipline {
+            // The line of the interface had an error; what its classes mean is not known.
+            None => return,
+            Some(its) if its != of => {
+                let (name, its) = (self.interfaces[interface].name.clone(), its.name());
+                let message = format!("this is a class of `{word}`, and the interface `{name}` is of `{its}`");
+                let error = Diagnostic::error("wrong-class", discipline, message);
+                let error = error.label(self.interfaces[interface].span, "the interface");
+                return self.findings.push(error.help(format!("write `class {its}`, or change the interface's line")));
+            }
+            Some(_) => {}
+        }
         let (Some(name), Some(parent)) = (words.next(), words.next()) else {
             let help = Some("as `class cbq em0 voice root_class pbandwidth 5`".to_owned());
             return self.error("missing-value", words.end, "a class needs a name and a parent", help);
@@ -80,7 +96,16 @@ impl File<'_> {
             );
         }
         let parent_at = match self.slice(parent) {
+            word if is_root(word) && of == Discipline::Hfsc => {
+                let message = "the root class of hfsc is there by itself, with the name `root`";
+                let help = Some("leave this line out, or write `root` as the parent".to_owned());
+                return self.error("two-roots", parent, message, help);
+            }
             word if is_root(word) => None,
+            word if of == Discipline::Priq => {
+                let message = format!("classes of priq stand side by side; this one is below `{word}`");
+                return self.error("wrong-class", parent, message, Some("write NULL as the parent".to_owned()));
+            }
             word => match self.interfaces[interface].names.get(word) {
                 Some(at) => Some(*at),
                 None => {
@@ -98,24 +123,134 @@ impl File<'_> {
                 }
             },
         };
-        self.new_class(words, interface, name, parent_at);
+        if !self.new_name(interface, name, of) {
+            return;
+        }
+        match (of, parent_at) {
+            (Discipline::Priq, _) => self.priq_class(words, interface, name),
+            (Discipline::Hfsc, Some(parent)) => self.hfsc_class(words, interface, name, parent),
+            _ => self.cbq_class(words, interface, name, parent_at),
+        }
     }
 
-    fn new_class(&mut self, words: &mut Words<'_>, at: usize, name: Span, parent: Option<usize>) {
+    /// Whether a class may have this name.
+    fn new_name(&mut self, at: usize, name: Span, of: Discipline) -> bool {
         let text = self.slice(name);
         if let Some(first) = self.interfaces[at].names.get(text) {
             let first = self.interfaces[at].classes[*first].span;
             let error = Diagnostic::error("duplicate-name", name, format!("there are two classes `{text}`"));
-            let error = error.label(first, "the first").help_if(
-                (text == CONTROL_NAME)
-                    .then(|| "altqd makes it with the default class: put yours before the default class".to_owned()),
-            );
-            return self.findings.push(error);
+            let error = error.label(first, "the first").help_if(match of {
+                Discipline::Cbq if text == CONTROL_NAME => {
+                    Some("altqd makes it with the default class: put yours before the default class".to_owned())
+                }
+                Discipline::Hfsc if text == "root" => Some("the root class is there by itself".to_owned()),
+                _ => None,
+            });
+            self.findings.push(error);
+            return false;
         }
         if let Some(c) = text.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
             let help = Some("a name is of letters, digits, `_`, `.` and `-`".to_owned());
-            return self.error("bad-name", name, format!("`{text}` holds `{c}`"), help);
+            self.error("bad-name", name, format!("`{text}` holds `{c}`"), help);
+            return false;
         }
+        true
+    }
+
+    /// Reports a second default class. False if it is one.
+    pub(super) fn one_default(&mut self, at: usize, name: Span, default: bool) -> bool {
+        let interface = &self.interfaces[at];
+        if let (true, Some(first)) = (default, interface.default) {
+            let error =
+                Diagnostic::error("two-defaults", name, "an interface has one default class, this is the second");
+            let error = error.label(interface.classes[first].span, "the first");
+            self.findings.push(error);
+            return false;
+        }
+        true
+    }
+
+    /// Reports a class with red and rio, which is an error and false, and `ecn` without effect.
+    pub(super) fn red_or_rio(&mut self, queue: &queues::Kind) -> bool {
+        let Some(rio) = queue.rio else { return true };
+        if let Some(ecn) = queue.ecn {
+            let message = "`ecn` has no effect here: ALTQ's rio never marks";
+            self.findings.push(Diagnostic::warning("no-effect", ecn, message).help("write `red` for marks"));
+        }
+        if queue.red {
+            let help = Some("leave one of them out".to_owned());
+            self.error("wrong-class", rio, "a class has red or rio, not both", help);
+        }
+        !queue.red
+    }
+
+    /// Reads an option that classes of hfsc and priq have alike. False after an error.
+    pub(super) fn leaf_option(
+        &mut self,
+        words: &mut Words<'_>,
+        option: &'static str,
+        span: Span,
+        queue: &mut queues::Kind,
+        limit: &mut Option<u32>,
+        default: &mut bool,
+    ) -> bool {
+        match option {
+            "qlimit" => {
+                let read = |word: &str| words::integer(word).filter(|n| (1..=1_000_000).contains(n));
+                match self.value(words, span, "a number of packets, at least 1", read) {
+                    Some((n, _)) => *limit = Some(n as u32),
+                    None => return false,
+                }
+            }
+            "default" => *default = true,
+            "red" => queue.red = true,
+            "rio" => queue.rio = Some(span),
+            "ecn" => queue.ecn = Some(span),
+            _ => {
+                self.not_built_option(span);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reports an option of a class that is not built.
+    fn not_built_option(&mut self, span: Span) {
+        let word = self.slice(span);
+        let help = match word {
+            "cleardscp" => "leave it out; `dscp` of a `meter` of a native policy writes another code point",
+            _ => "leave it out; a `meter` of a native policy drops what is above a rate",
+        };
+        self.error("not-built", span, format!("`{word}` is known, but not built yet"), Some(help.to_owned()));
+    }
+
+    /// Notes the class below which reservations go. An interface has one.
+    pub(super) fn reservations(&mut self, at: usize, class: usize, span: Span) {
+        match self.interfaces[at].reservations {
+            Some(first) => {
+                let first = self.interfaces[at].classes[first].span;
+                let message = "an interface has one class for reservations, this is the second";
+                let error = Diagnostic::error("given-twice", span, message);
+                self.findings.push(error.label(first, "the first"));
+            }
+            None => {
+                let text = self.interfaces[at].classes[class].name.clone();
+                self.interfaces[at].reservations = Some(class);
+                let note = format!("`{text}` is the class under which RSVP's reservations go; none are made from here");
+                self.interfaces[at].notes.push(note);
+            }
+        }
+    }
+
+    /// Adds a class, and returns its number.
+    pub(super) fn push_class(&mut self, at: usize, draft: Draft) -> usize {
+        let interface = &mut self.interfaces[at];
+        interface.names.insert(draft.name.clone(), interface.classes.len());
+        interface.classes.push(draft);
+        interface.classes.len() - 1
+    }
+
+    fn cbq_class(&mut self, words: &mut Words<'_>, at: usize, name: Span, parent: Option<usize>) {
         if parent.is_none() && !self.interfaces[at].classes.is_empty() {
             let first = self.interfaces[at].classes[0].span;
             let error = Diagnostic::error("two-roots", name, "an interface has one root class, this is the second");
@@ -129,14 +264,11 @@ impl File<'_> {
     /// control class, if there is none.
     fn admit(&mut self, at: usize, name: Span, parent: Option<usize>, mut options: Options) {
         let text = self.slice(name);
+        if !self.one_default(at, name, options.default.is_some()) {
+            return;
+        }
         let interface = &self.interfaces[at];
         let rate = interface.rate;
-        if let (Some(_), Some(first)) = (options.default, interface.default) {
-            let error =
-                Diagnostic::error("two-defaults", name, "an interface has one default class, this is the second");
-            let error = error.label(interface.classes[first].span, "the first");
-            return self.findings.push(error);
-        }
         let control = options.control || text == CONTROL_NAME;
         if let (true, Some(first)) = (control, interface.control) {
             let error =
@@ -199,23 +331,7 @@ impl File<'_> {
             self.interfaces[at].default = Some(class);
         }
         if let Some(span) = reserves {
-            match self.interfaces[at].reservations {
-                Some(first) => {
-                    let first = self.interfaces[at].classes[first].span;
-                    let error = Diagnostic::error(
-                        "given-twice",
-                        span,
-                        "an interface has one class for reservations, this is the second",
-                    );
-                    self.findings.push(error.label(first, "the first"));
-                }
-                None => {
-                    self.interfaces[at].reservations = Some(class);
-                    let note =
-                        format!("`{text}` is the class under which RSVP's reservations go; none are made from here");
-                    self.interfaces[at].notes.push(note);
-                }
-            }
+            self.reservations(at, class, span);
         }
         if control {
             self.interfaces[at].control = Some(class);
@@ -250,14 +366,11 @@ impl File<'_> {
         if let Some(maxdelay) = options.maxdelay {
             timed.set("maxdelay", Value::Time(maxdelay));
         }
-        let queue = options.queue(rate, mtu, &timed);
-        let interface = &mut self.interfaces[at];
+        let queue = Some(options.queue(rate, mtu, &timed, &self.defaults));
         if let Some(parent) = parent {
-            interface.classes[parent].allocated += options.bandwidth;
+            self.interfaces[at].classes[parent].allocated += options.bandwidth;
         }
-        interface.names.insert(name.to_owned(), interface.classes.len());
-        let words = options.words;
-        interface.classes.push(Draft {
+        let draft = Draft {
             name: name.to_owned(),
             span,
             parent,
@@ -265,10 +378,11 @@ impl File<'_> {
             allocated: 0,
             settings,
             queue,
-            words,
+            words: options.words,
+            queue_words: Vec::new(),
             made,
-        });
-        interface.classes.len() - 1
+        };
+        self.push_class(at, draft)
     }
 
     fn options(&mut self, words: &mut Words<'_>, at: usize, parent: Option<usize>) -> Option<Options> {
@@ -353,26 +467,16 @@ impl File<'_> {
                     Some((n, _)) => options.sizes.push((option, Value::Bytes(n))),
                     None => good = false,
                 },
-                "red" => options.red = true,
-                "rio" => options.rio = Some(span),
-                "ecn" => options.ecn = Some(span),
+                "red" => options.active.red = true,
+                "rio" => options.active.rio = Some(span),
+                "ecn" => options.active.ecn = Some(span),
                 _ => {
-                    self.not_built(span, &format!("`{word}`"));
+                    self.not_built_option(span);
                     good = false;
                 }
             }
         }
-        if let Some(rio) = options.rio {
-            if options.red {
-                let help = Some("leave one of them out".to_owned());
-                self.error("wrong-class", rio, "a class has red or rio, not both", help);
-                good = false;
-            }
-            if let Some(ecn) = options.ecn {
-                let message = "`ecn` has no effect here: ALTQ's rio never marks";
-                self.findings.push(Diagnostic::warning("no-effect", ecn, message).help("write `red` for marks"));
-            }
-        }
+        good &= self.red_or_rio(&options.active);
         // If both are written, exactbandwidth counts and not pbandwidth. A class with neither has a
         // rate of 0, and sends only by borrowing.
         let rate = self.interfaces[at].rate;
@@ -452,36 +556,16 @@ struct Options {
     reserves: Option<Span>,
     maxdelay: Option<u64>,
     sizes: Vec<(&'static str, Value)>,
-    red: bool,
-    rio: Option<Span>,
-    ecn: Option<Span>,
+    active: queues::Kind,
 }
 
 impl Options {
     /// The queue that altqd asked for: drop-head, or RED or RIO with ALTQ's parameters for classes
     /// (docs/reference/altq.md 2.2, 2.10).
-    fn queue(&self, rate: Rate, mtu: u32, settings: &Settings) -> QueueSpec {
-        // `ecn` without `red` or `rio` means red.
-        let (rio, red) = (self.rio.is_some(), self.red || self.ecn.is_some());
-        let limit = cbq::classic_queue_limit(rate, mtu, settings, if rio || red { LIMIT_RED } else { LIMIT });
-        let mut queue = QueueSpec { name: "drop_head", limit: Limit::Packets(limit), settings: Settings::new() };
-        if rio || red {
-            let size = settings.bytes("packetsize").unwrap_or(u64::from(mtu));
-            queue.settings.set("variant", Value::Choice("altq")).set("packetsize", Value::Bytes(size));
-        }
-        if rio {
-            queue.name = "rio";
-            if limit != LIMIT_RED {
-                for (word, packets) in RIO {
-                    queue.settings.set(word, Value::Limit(Limit::Packets(packets)));
-                }
-            }
-        } else if red {
-            queue.name = "red";
-            if self.ecn.is_some() {
-                queue.settings.set("ecn", Value::Flag);
-            }
-        }
-        queue
+    fn queue(&self, rate: Rate, mtu: u32, settings: &Settings, defaults: &queues::Defaults) -> QueueSpec {
+        let most = if self.active.is_active() { LIMIT_RED } else { LIMIT };
+        let limit = cbq::classic_queue_limit(rate, mtu, settings, most);
+        let size = settings.bytes("packetsize").unwrap_or(u64::from(mtu));
+        self.active.queue("drop_head", limit, size, defaults)
     }
 }

@@ -7,11 +7,68 @@ use altq_engine::classify::Rule;
 use altq_engine::settings::Settings;
 use altq_engine::spec::QueueSpec;
 
+use super::queues::Defaults;
 use crate::diagnostic::{Diagnostic, Findings, Sources, Span};
 
 /// The disciplines that ALTQ has for an interface.
 pub const DISCIPLINES: &[&str] =
     &["blue", "cbq", "cbq-wrr", "cbq-prr", "fifoq", "hfsc", "jobs", "priq", "red", "rio", "wfq"];
+
+/// A discipline that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    Cbq,
+    Hfsc,
+    Priq,
+    Fifo,
+    Red,
+    Rio,
+    Blue,
+}
+
+impl Discipline {
+    /// The discipline that a word names; `None` for one that is not read.
+    pub fn of(word: &str) -> Option<Discipline> {
+        Some(match word {
+            "cbq" | "cbq-wrr" | "cbq-prr" => Discipline::Cbq,
+            "hfsc" => Discipline::Hfsc,
+            "priq" => Discipline::Priq,
+            "fifoq" => Discipline::Fifo,
+            "red" => Discipline::Red,
+            "rio" => Discipline::Rio,
+            "blue" => Discipline::Blue,
+            _ => return None,
+        })
+    }
+
+    /// Its name in altq.conf.
+    pub fn name(self) -> &'static str {
+        match self {
+            Discipline::Cbq => "cbq",
+            Discipline::Hfsc => "hfsc",
+            Discipline::Priq => "priq",
+            Discipline::Fifo => "fifoq",
+            Discipline::Red => "red",
+            Discipline::Rio => "rio",
+            Discipline::Blue => "blue",
+        }
+    }
+
+    /// The scheduler of the engine that serves the interface.
+    pub fn scheduler(self) -> &'static str {
+        match self {
+            Discipline::Cbq => "cbq",
+            Discipline::Hfsc => "hfsc",
+            Discipline::Priq => "priq",
+            _ => "fifo",
+        }
+    }
+
+    /// Whether an interface of it has classes.
+    pub fn has_classes(self) -> bool {
+        matches!(self, Discipline::Cbq | Discipline::Hfsc | Discipline::Priq)
+    }
+}
 
 /// The MTU of an interface, in bytes. The language states none, and altqd asked the interface; here
 /// it is that of Ethernet, or for ALTQ's ATM interfaces, `pvc0` and so on, that of RFC 2225, 7.
@@ -43,6 +100,11 @@ impl Words<'_> {
     pub fn peek(&self, ahead: usize) -> Option<Span> {
         self.list.get(self.at + ahead).copied()
     }
+
+    /// The words that have not been taken.
+    pub fn rest(&self) -> &[Span] {
+        self.list.get(self.at..).unwrap_or(&[])
+    }
 }
 
 /// A file that is being read.
@@ -54,12 +116,16 @@ pub struct File<'a> {
     pub current: Option<usize>,
     /// Whether it is a cbq.conf: by its name, or because the old form `borrow PARENT` is in it.
     pub cbq_conf: bool,
+    /// The numbers of queues made from here on.
+    pub defaults: Defaults,
 }
 
 /// An interface, with its classes and filters in the order in which they were written.
 pub struct Interface {
     pub name: String,
     pub span: Span,
+    /// `None` after an error in its line.
+    pub discipline: Option<Discipline>,
     pub words: Vec<(&'static str, Span)>,
     pub rate: u64,
     pub mtu: u32,
@@ -83,8 +149,10 @@ pub struct Draft {
     /// The sum of its children's bandwidths, in bit/s.
     pub allocated: u64,
     pub settings: Settings,
-    pub queue: QueueSpec,
+    /// `None` for a class that holds no packets.
+    pub queue: Option<QueueSpec>,
     pub words: Vec<(&'static str, Span)>,
+    pub queue_words: Vec<(&'static str, Span)>,
     pub made: bool,
 }
 
@@ -109,7 +177,7 @@ impl<'a> File<'a> {
     }
 
     pub fn not_built(&mut self, span: Span, what: &str) {
-        let help = "of altq.conf, CBQ is read: interface, class cbq, filter, filter6".to_owned();
+        let help = "these are read: interface, class cbq, hfsc and priq, filter, filter6, red, rio".to_owned();
         self.error("not-built", span, format!("{what} is known, but not built yet"), Some(help));
     }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use altq_engine::classify::{Address, Field, Rule, Term, Values};
 
-use super::file::{File, Filter, Words};
+use super::file::{Discipline, File, Filter, Words};
 use super::words;
 use crate::check::rules::{Relation, relation};
 use crate::diagnostic::{Diagnostic, Span};
@@ -20,7 +20,17 @@ impl File<'_> {
             return self.error("missing-value", words.end, "a filter needs a class", None);
         };
         let class_name = self.slice(class_at);
-        let Some(class) = self.interfaces[interface].names.get(class_name).copied() else {
+        // Without a discipline the line of the interface had an error.
+        let Some(discipline) = self.interfaces[interface].discipline else { return };
+        if !discipline.has_classes() {
+            let (name, of) = (self.interfaces[interface].name.clone(), discipline.name());
+            let message = format!("`{name}` is of `{of}`, which has no classes for filters to name");
+            let help = Some("leave the filter out: all packets go to the one queue".to_owned());
+            return self.error("wrong-class", class_at, message, help);
+        }
+        let class = self.interfaces[interface].names.get(class_name).copied();
+        // The link itself is no class of priq.
+        let Some(class) = class.filter(|class| *class > 0 || discipline != Discipline::Priq) else {
             let names: Vec<String> = self.interfaces[interface].names.keys().cloned().collect();
             let help = did_you_mean(class_name, names.iter().map(String::as_str));
             let message = format!("`{}` has no class `{class_name}`", self.interfaces[interface].name);

@@ -6,7 +6,7 @@ use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::Rate;
 
-use super::file::{ATM_MTU, Interface};
+use super::file::{ATM_MTU, Discipline, Interface};
 use crate::policy::{Class, Device, Link};
 
 impl Interface {
@@ -14,6 +14,12 @@ impl Interface {
     /// interface's whole rate; otherwise it becomes a class below the link's root.
     pub fn lower(self, cbq_conf: bool) -> Link {
         let Interface { name, rate, mtu, mut notes, .. } = self;
+        let scheduler = self.discipline.map_or("fifo", Discipline::scheduler);
+        // docs/reference/altq.md 3: packets for a class of hfsc that has classes below it go to the
+        // default class.
+        let strays = (self.discipline == Some(Discipline::Hfsc)).then_some(self.default).flatten();
+        let has_children: Vec<bool> =
+            (0..self.classes.len()).map(|at| self.classes.iter().any(|class| class.parent == Some(at))).collect();
         let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);
         let regulator = match (self.tbrsize, cbq_conf) {
             (Some(depth), _) => Regulator::Depth(depth),
@@ -48,24 +54,28 @@ impl Interface {
                 span: draft.span,
                 words: if is_link { std::mem::take(&mut root_words) } else { draft.words },
                 scheduler_words: Vec::new(),
-                queue_words: Vec::new(),
+                queue_words: draft.queue_words,
                 made: draft.made,
             });
             if !is_link {
                 specs.push(ClassSpec {
                     parent: draft.parent.map_or(0, |parent| parent + shift) as ClassId,
                     settings: draft.settings,
-                    queue: Some(draft.queue),
+                    queue: draft.queue,
                     scheduler: None,
                 });
             } else if let Some(root) = specs.first_mut() {
                 // Packets that are sent to the root class wait in its queue.
-                root.queue = Some(draft.queue);
+                root.queue = draft.queue;
             }
         }
         let (mut rules, mut places) = (Vec::new(), Vec::new());
         for filter in self.filters {
-            rules.push(Rule { class: (filter.class + shift) as ClassId, ..filter.rule });
+            let class = match strays {
+                Some(default) if has_children.get(filter.class) == Some(&true) => default,
+                _ => filter.class,
+            };
+            rules.push(Rule { class: (class + shift) as ClassId, ..filter.rule });
             places.push(filter.span);
         }
         Link {
@@ -77,7 +87,7 @@ impl Interface {
                 overhead: Overhead::NONE,
                 regulator,
                 timer: Timer::Exact,
-                scheduler: SchedulerSpec { name: "cbq", settings: self.scheduler },
+                scheduler: SchedulerSpec { name: scheduler, settings: self.scheduler },
                 classes: specs,
                 rules: RuleSet { rules, order: Order::Altq, interfaces: Vec::new() },
                 default: self.default.map(|at| (at + shift) as ClassId),

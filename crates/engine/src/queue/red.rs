@@ -16,6 +16,10 @@
 //! - the average does not decay while a class is idle: idle time begins when a dequeue finds the
 //!   queue empty, and ALTQ's classes never dequeue from an empty queue.
 //!
+//! `variant altq-interface` is ALTQ's RED of a whole interface. There the average decays while the
+//! interface is idle, as if a packet took 800 µs, whatever the interface's rate
+//! (docs/reference/altq.md 7.1).
+//!
 //! [`Thresholds`] and [`Average`] are the algorithm without a queue: rio has three of each, sfq one
 //! average for each flow.
 
@@ -62,8 +66,8 @@ pub const ENTRY: Entry = Entry {
         },
         Word {
             name: "variant",
-            kind: Kind::Choice(&["paper", "altq"]),
-            help: "as Floyd and Jacobson published it, or as ALTQ has it",
+            kind: Kind::Choice(VARIANTS),
+            help: "as Floyd and Jacobson published it, or as ALTQ has it for a class or for an interface",
             default: "paper",
         },
     ],
@@ -93,6 +97,22 @@ pub(super) const PACKETSIZE: Word = Word {
     default: "1000",
 };
 
+/// The values of `variant`: as published; as in ALTQ's classes; as in ALTQ's interfaces.
+pub(super) const VARIANTS: &[&str] = &["paper", "altq", "altq-interface"];
+
+/// What `variant` says: whether it is ALTQ's, and whether it is that of an interface.
+pub(super) fn variant(settings: &Settings) -> (bool, bool) {
+    let variant = settings.choice("variant");
+    let interface = variant == Some("altq-interface");
+    (interface || variant == Some("altq"), interface)
+}
+
+/// How long a packet takes in ALTQ's RED and RIO of an interface: its word `packetsize` never
+/// reached the kernel, which took this instead (docs/reference/altq.md 7.1).
+const INTERFACE_PACKET_TIME: Nanos = 800_000;
+/// Beyond this idle time ALTQ sets the average to 0.
+const LONG_IDLE: Nanos = 60 * SECOND;
+
 /// Bits of an average behind the binary point: its unit is 2^-24 packets or bytes.
 const BITS: u32 = 24;
 
@@ -103,7 +123,8 @@ pub(super) struct Ewma {
     weight: u32,
     /// The weight that the policy states, if it does.
     written: Option<u32>,
-    /// The charged length of a usual packet, in bytes.
+    /// The charged length of a usual packet, in bytes. 0 if `packet_time` does not depend on the
+    /// rate.
     packet: u32,
     /// How long a usual packet takes at the class's rate; at least 1.
     packet_time: Nanos,
@@ -133,6 +154,15 @@ impl Ewma {
             }
             None => None,
         };
+        if variant(settings).1 {
+            if settings.bytes("packetsize").is_some() {
+                let message = "`packetsize` has no effect on ALTQ's average of an interface: a packet counts as 800us";
+                return Err(SpecError::word("packetsize", message).help("leave it out"));
+            }
+            // 1250 packets a second: a fast link, whose weight is 1/512.
+            let weight = written.unwrap_or(9);
+            return Ok(Ewma { weight, written: Some(weight), packet: 0, packet_time: INTERFACE_PACKET_TIME });
+        }
         let mut ewma = Ewma { weight: 0, written, packet: context.overhead.charge(size), packet_time: 1 };
         ewma.set_rate(context.rate);
         Ok(ewma)
@@ -141,6 +171,9 @@ impl Ewma {
     /// Follows a change of the class's rate. A weight that the policy does not state changes with
     /// the rate.
     pub fn set_rate(&mut self, rate: Rate) {
+        if self.packet == 0 {
+            return;
+        }
         self.packet_time = rate.time_for(u64::from(self.packet)).max(1);
         self.weight = self.written.unwrap_or(match SECOND / self.packet_time {
             0..50 => 6,
@@ -249,8 +282,21 @@ impl Average {
             self.sample(ewma, 0);
             return 0;
         }
-        // (1 - 2^-weight)^n, by squaring, in 2^-63.
-        let mut n = time / ewma.packet_time;
+        self.decay(ewma, time / ewma.packet_time);
+        time % ewma.packet_time
+    }
+
+    /// [`idle`](Average::idle) as in ALTQ: one packet less, because the arriving packet is sampled
+    /// as well; and 0 after a minute (docs/reference/altq.md 7.1).
+    pub fn idle_altq(&mut self, ewma: &Ewma, time: Nanos) {
+        if time > LONG_IDLE {
+            self.average = 0;
+        }
+        self.decay(ewma, (time / ewma.packet_time).saturating_sub(1));
+    }
+
+    /// Follows `n` samples of an empty queue: (1 - 2^-weight)^n, by squaring, in 2^-63.
+    fn decay(&mut self, ewma: &Ewma, mut n: u64) {
         let mut base: u64 = (1 << 63) - (1 << (63 - ewma.weight));
         let times = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 63) as u64;
         while n > 0 && self.average > 0 {
@@ -260,7 +306,6 @@ impl Average {
             base = times(base, base);
             n >>= 1;
         }
-        time % ewma.packet_time
     }
 
     /// Decides about an arriving packet (Floyd and Jacobson, figure 2).
@@ -363,6 +408,8 @@ struct Words {
     ewma: Ewma,
     thresholds: Thresholds,
     altq: bool,
+    /// ALTQ's RED of an interface.
+    interface: bool,
     ecn: bool,
     harddrop: bool,
 }
@@ -374,7 +421,7 @@ impl Words {
             Limit::Packets(limit) => (limit, "packets"),
             Limit::Bytes(limit) => (limit, "bytes"),
         };
-        let altq = settings.choice("variant") == Some("altq");
+        let (altq, interface) = variant(settings);
         let length = |word: &'static str| match (settings.limit(word), spec.limit) {
             (None, _) => Ok(None),
             (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_))
@@ -430,7 +477,7 @@ impl Words {
         }
         let thresholds = Thresholds::new(min, max, probability, gentle);
         let ewma = Ewma::read(context, settings)?;
-        Ok(Words { limit: spec.limit, ewma, thresholds, altq, ecn, harddrop: harddrop || altq })
+        Ok(Words { limit: spec.limit, ewma, thresholds, altq, interface, ecn, harddrop: harddrop || altq })
     }
 }
 
@@ -471,6 +518,9 @@ impl Aqm for Red {
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         let words = &self.words;
         let verdict = if words.altq {
+            if let Some(since) = self.idle_since.take().filter(|_| words.interface) {
+                self.average.idle_altq(&words.ewma, now.saturating_sub(since));
+            }
             self.average.sample(&words.ewma, self.length(list));
             self.average.judge_altq(&words.thresholds, list.packets(), &mut self.random)
         } else {

@@ -8,11 +8,11 @@
 //! queue.
 //!
 //! Defaults and rules are ALTQ's (docs/reference/altq.md 7.2). `variant altq` has ALTQ's formula of
-//! RED (see `red.rs`), `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks
-//! for marks.
+//! RED (see `red.rs`), `variant paper` that of RED's paper, `variant altq-interface` that of ALTQ
+//! and the decay of its interfaces. ALTQ's rio never marks; here `ecn` asks for marks.
 
 use super::aqm::{self, Aqm, ECN};
-use super::red::{Average, Ewma, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
+use super::red::{Average, Ewma, PACKETSIZE, Tally, Thresholds, VARIANTS, Verdict, WEIGHT, variant};
 use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -38,8 +38,8 @@ pub const ENTRY: Entry = Entry {
         ECN,
         Word {
             name: "variant",
-            kind: Kind::Choice(&["paper", "altq"]),
-            help: "the formula of RED's paper, or ALTQ's",
+            kind: Kind::Choice(VARIANTS),
+            help: "the formula of RED's paper, or ALTQ's for a class or for an interface",
             default: "paper",
         },
     ],
@@ -87,6 +87,8 @@ struct Words {
     ewma: Ewma,
     thresholds: [Thresholds; LEVELS],
     altq: bool,
+    /// ALTQ's RIO of an interface.
+    interface: bool,
     ecn: bool,
 }
 
@@ -103,7 +105,7 @@ impl Words {
             (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so {word} must be as well"))
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
-        let altq = settings.choice("variant") == Some("altq");
+        let (altq, interface) = variant(settings);
         let mut thresholds = [Thresholds::new(1, 2, 1, false); LEVELS];
         for (made, (min_word, max_word, part_word, sixtieths)) in thresholds.iter_mut().zip(NAMES) {
             let default = sixtieths.map(|n| (u64::from(limit) * n / 60) as u32);
@@ -134,6 +136,7 @@ impl Words {
             ewma: Ewma::read(context, settings)?,
             thresholds,
             altq,
+            interface,
             ecn: settings.flag("ecn"),
         })
     }
@@ -164,6 +167,12 @@ impl Rio {
         let mut verdict = Verdict::Pass;
         for (nth, level) in self.levels.iter_mut().enumerate().skip(at) {
             match level.idle_since {
+                _ if words.interface => {
+                    if let Some(since) = level.idle_since.take() {
+                        level.average.idle_altq(&words.ewma, now.saturating_sub(since));
+                    }
+                    level.average.sample(&words.ewma, if in_bytes { level.bytes } else { level.packets });
+                }
                 Some(since) if level.packets == 0 => {
                     level.idle_since = Some(now - level.average.idle(&words.ewma, now.saturating_sub(since)));
                 }

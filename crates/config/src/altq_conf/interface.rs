@@ -1,0 +1,379 @@
+//! Executes `interface IF`, which a discipline and options follow in any order.
+
+use std::collections::HashMap;
+
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::QueueSpec;
+
+use super::file::{self, DISCIPLINES, Discipline, Draft, File, Interface, Words};
+use super::queues::{self, BUILT_IN, Defaults, RIO, packets, probability};
+use super::words;
+use crate::diagnostic::{Diagnostic, Span};
+use crate::suggest::did_you_mean;
+
+/// Options of every interface.
+const COMMON: &[&str] = &["bandwidth", "tbrsize"];
+/// Options of an interface of RED, RIO and Blue.
+const RED: &[&str] = &["qlimit", "packetsize", "weight", "thmin", "thmax", "invpmax", "ecn", "flowvalve"];
+const RIO_WORDS: &[&str] = &[
+    "qlimit",
+    "packetsize",
+    "weight",
+    "lo_thmin",
+    "lo_thmax",
+    "lo_invpmax",
+    "med_thmin",
+    "med_thmax",
+    "med_invpmax",
+    "hi_thmin",
+    "hi_thmax",
+    "hi_invpmax",
+    "ecn",
+];
+const BLUE: &[&str] = &["qlimit", "packetsize", "maxpmark", "holdtime", "ecn"];
+/// Limits, in packets, of the queue of an interface without `qlimit`.
+const LIMIT_FIFO: u32 = 50;
+const LIMIT_ACTIVE: u32 = 60;
+/// Blue's denominator of the probability, and its hold time in microseconds
+/// (docs/reference/altq.md 7.4).
+const MAXPMARK: u64 = 4000;
+const HOLDTIME: u64 = 1000;
+
+/// The options of one discipline.
+fn options(discipline: Discipline) -> &'static [&'static str] {
+    match discipline {
+        Discipline::Cbq => &["efficient"],
+        Discipline::Hfsc | Discipline::Priq => &[],
+        Discipline::Fifo => &["qlimit"],
+        Discipline::Red => RED,
+        Discipline::Rio => RIO_WORDS,
+        Discipline::Blue => BLUE,
+    }
+}
+
+/// Numbers of the interface's own queue, as they are written.
+struct Queue {
+    limit: Option<u32>,
+    weight: Option<u64>,
+    ecn: Option<Span>,
+    levels: Defaults,
+    maxpmark: u64,
+    holdtime: u64,
+    places: Vec<(&'static str, Span)>,
+}
+
+impl File<'_> {
+    pub(super) fn interface(&mut self, words: &mut Words<'_>) {
+        let Some(span) = words.next() else {
+            return self.error("missing-value", words.end, "`interface` needs the name of an interface", None);
+        };
+        let name = self.slice(span);
+        if let Some(first) = self.interfaces.iter().find(|interface| interface.name == name) {
+            let error =
+                Diagnostic::error("duplicate-name", span, format!("there are two lines for the interface `{name}`"));
+            let error = error.label(first.span, "the first");
+            return self.findings.push(error);
+        }
+        if name.len() > 15 || name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_.-".contains(c)) {
+            let help = Some("a name is of up to 15 letters, digits, `_`, `.` and `-`".to_owned());
+            return self.error("bad-value", span, format!("`{name}` is no name of an interface"), help);
+        }
+        let mut interface = Interface {
+            name: name.to_owned(),
+            span,
+            discipline: None,
+            words: Vec::new(),
+            rate: 100_000_000,
+            mtu: file::mtu(name),
+            scheduler: Settings::new(),
+            tbrsize: None,
+            classes: Vec::new(),
+            names: HashMap::new(),
+            default: None,
+            control: None,
+            reservations: None,
+            filters: Vec::new(),
+            notes: Vec::new(),
+        };
+        // The discipline says which options there are, and may stand behind them.
+        let written = words.rest().iter().copied().find(|at| DISCIPLINES.contains(&self.slice(*at)));
+        let good = match written.map(|at| (at, Discipline::of(self.slice(at)))) {
+            Some((at, None)) => {
+                let name = self.slice(at);
+                let help = match name {
+                    "wfq" => {
+                        "ALTQ's wfq hashes flows into queues; `queue sfq` or `queue fairq` of a native policy do too"
+                    }
+                    _ => "the disciplines that are read: cbq, hfsc, priq, fifoq, red, rio, blue",
+                };
+                let message = format!("the discipline `{name}` is known, but not built yet");
+                self.error("not-built", at, message, Some(help.to_owned()));
+                false
+            }
+            Some((_, Some(discipline))) => {
+                interface.discipline = Some(discipline);
+                self.interface_options(words, &mut interface, discipline)
+            }
+            None => {
+                // With a name that is misspelt, the word that is not known says so.
+                let good = self.interface_options(words, &mut interface, Discipline::Cbq);
+                if good {
+                    let help = Some("write its discipline behind it, as `cbq`".to_owned());
+                    let message =
+                        format!("`{name}` has no discipline: that is for conditioners only, which are not built yet");
+                    self.error("not-built", span, message, help);
+                }
+                false
+            }
+        };
+        if !good {
+            // Its classes and filters cannot be read without it, and each would be an error as
+            // well.
+            interface.discipline = None;
+        }
+        // An interface with an error is kept too, or each of its classes would be an error as well.
+        self.current = Some(self.interfaces.len());
+        self.interfaces.push(interface);
+    }
+
+    /// Reads the options of an interface. False after an error.
+    fn interface_options(&mut self, words: &mut Words<'_>, interface: &mut Interface, discipline: Discipline) -> bool {
+        let mut queue = Queue {
+            limit: None,
+            weight: None,
+            ecn: None,
+            levels: self.defaults,
+            maxpmark: MAXPMARK,
+            holdtime: HOLDTIME,
+            places: Vec::new(),
+        };
+        let mut good = true;
+        while let Some(at) = words.next() {
+            let word = self.slice(at);
+            if Discipline::of(word).is_some() {
+                good &= self.once(&mut interface.words, "scheduler", at);
+                if word == "cbq-prr" {
+                    interface.scheduler.set("rounds", Value::Choice("prr"));
+                }
+                continue;
+            }
+            let own = options(discipline);
+            let Some(option) = COMMON.iter().chain(own).copied().find(|option| *option == word) else {
+                let known = COMMON.iter().chain(own).copied().chain(DISCIPLINES.iter().copied());
+                let help = did_you_mean(word, known);
+                let message = match interface.discipline {
+                    Some(_) => format!("an interface of `{}` does not know `{word}`", discipline.name()),
+                    None => format!("an interface does not know `{word}`"),
+                };
+                self.error("unknown-word", at, message, help);
+                good = false;
+                continue;
+            };
+            let place = match option {
+                "bandwidth" => "rate",
+                "tbrsize" => "regulator",
+                "qlimit" => "queue",
+                other => other,
+            };
+            good &= self.once(&mut interface.words, place, at);
+            good &= match option {
+                "bandwidth" => match self.value(words, at, "a rate in bit/s, as 10M", words::rate) {
+                    Some((0, span)) => {
+                        self.error("out-of-range", span, "an interface of 0 bit/s carries nothing", None);
+                        false
+                    }
+                    Some((rate, _)) => {
+                        interface.rate = rate;
+                        true
+                    }
+                    None => false,
+                },
+                "tbrsize" => match self.value(words, at, "a number of bytes, as 12K", words::bytes) {
+                    Some((depth, _)) if (1..=u64::from(u32::MAX)).contains(&depth) => {
+                        interface.tbrsize = Some(depth as u32);
+                        true
+                    }
+                    Some((_, span)) => {
+                        self.error("out-of-range", span, "a token bucket holds 1 to 4294967295 bytes", None);
+                        false
+                    }
+                    None => false,
+                },
+                "efficient" => {
+                    interface.scheduler.set("efficient", Value::Flag);
+                    true
+                }
+                _ => self.queue_option(words, option, at, &mut queue),
+            };
+        }
+        if discipline == Discipline::Cbq {
+            interface.scheduler.set("estimator", Value::Choice("classic"));
+        }
+        if good {
+            self.root(interface, discipline, queue);
+        }
+        good
+    }
+
+    /// Reads an option of the interface's own queue. False after an error.
+    fn queue_option(&mut self, words: &mut Words<'_>, option: &'static str, at: Span, queue: &mut Queue) -> bool {
+        let positive = |most: u64| move |word: &str| words::integer(word).filter(|n| (1..=most).contains(n));
+        let natural = |most: u64| move |word: &str| words::integer(word).filter(|n| *n <= most);
+        let mut taken = |file: &mut Self, what: &str, most: u64| file.value(words, at, what, positive(most));
+        match option {
+            "qlimit" => match taken(self, "a number of packets, at least 1", 1_000_000) {
+                Some((n, _)) => queue.limit = Some(n as u32),
+                None => return false,
+            },
+            "packetsize" => {
+                if taken(self, "a number of bytes", 65_535).is_none() {
+                    return false;
+                }
+                let message = "`packetsize` of an interface has no effect: altqd never gave it to the kernel";
+                self.findings.push(Diagnostic::warning("no-effect", at, message).help("leave it out"));
+            }
+            "weight" => match taken(self, "a power of two up to 65536", 65_536) {
+                Some((n, span)) => {
+                    queue.weight = Some(n);
+                    queue.places.push(("weight", span));
+                }
+                None => return false,
+            },
+            "maxpmark" => match taken(self, "a number from 8 to 1000000000", 1_000_000_000) {
+                Some((n, span)) if n < 8 => {
+                    let message = "`maxpmark` is at least 8: the probability rises by an eighth of it";
+                    self.error("out-of-range", span, message, None);
+                    return false;
+                }
+                Some((n, _)) => queue.maxpmark = n,
+                None => return false,
+            },
+            "holdtime" => match taken(self, "microseconds, up to 1000000", 1_000_000) {
+                Some((n, span)) => {
+                    queue.holdtime = n;
+                    queue.places.push(("holdtime", span));
+                }
+                None => return false,
+            },
+            "ecn" => queue.ecn = Some(at),
+            "flowvalve" => {
+                let help = "leave it out; `police` of a class under `wfq`, or a `meter`, hold down what does not yield";
+                let message = "`flowvalve` is known, but not built yet".to_owned();
+                self.error("not-built", at, message, Some(help.to_owned()));
+                return false;
+            }
+            _ => return self.threshold(words, option, at, natural(65_535), queue),
+        }
+        true
+    }
+
+    /// Reads a threshold or an inverse probability; 0 asks for the built-in one. False after an
+    /// error.
+    fn threshold(
+        &mut self,
+        words: &mut Words<'_>,
+        option: &'static str,
+        at: Span,
+        read: impl Fn(&str) -> Option<u64>,
+        queue: &mut Queue,
+    ) -> bool {
+        let Some((n, _)) = self.value(words, at, "a whole number, 0 for the built-in one", read) else {
+            return false;
+        };
+        let (level, bare) = match option.split_once('_') {
+            Some(("lo", bare)) => (Some(0), bare),
+            Some(("med", bare)) => (Some(1), bare),
+            Some((_, bare)) => (Some(2), bare),
+            None => (None, option),
+        };
+        let index = usize::from(bare == "thmax") + 2 * usize::from(bare == "invpmax");
+        let row = level.map_or(&mut queue.levels.red, |level: usize| &mut queue.levels.rio[level]);
+        if n > 0 {
+            row[index] = n as u32;
+        }
+        let word = level.map_or(["min", "max", "probability"][index], |level| RIO[level][index]);
+        queue.places.push((word, at));
+        true
+    }
+
+    /// Makes the class of the link itself, and the queue of an interface that has no other classes.
+    fn root(&mut self, interface: &mut Interface, discipline: Discipline, mut words: Queue) {
+        // An error about a threshold that is not written is about the other one of its pair.
+        for [min, max, _] in RIO.into_iter().chain([["min", "max", ""]]) {
+            let place = |word| words.places.iter().find(|(name, _)| *name == word).map(|(_, place)| *place);
+            match (place(min), place(max)) {
+                (Some(place), None) => words.places.push((max, place)),
+                (None, Some(place)) => words.places.push((min, place)),
+                _ => {}
+            }
+        }
+        let queue = match discipline {
+            Discipline::Cbq => return,
+            Discipline::Hfsc | Discipline::Priq => None,
+            Discipline::Fifo => Some(QueueSpec::plain(Limit::Packets(words.limit.unwrap_or(LIMIT_FIFO)))),
+            _ => Some(self.own_queue(interface, discipline, &words)),
+        };
+        // docs/reference/altq.md 10: the root class of hfsc is there by itself, and has this name.
+        // Classes of priq have none above them.
+        let name = if discipline == Discipline::Hfsc { "root" } else { interface.name.as_str() }.to_owned();
+        interface.names.insert(name.clone(), 0);
+        interface.classes.push(Draft {
+            name,
+            span: interface.span,
+            parent: None,
+            bandwidth: interface.rate,
+            allocated: 0,
+            settings: Settings::new(),
+            words: Vec::new(),
+            queue_words: words.places,
+            made: true,
+            queue,
+        });
+        if !matches!(discipline, Discipline::Hfsc | Discipline::Priq) {
+            interface.default = Some(0);
+        }
+    }
+
+    /// The queue of an interface of RED, RIO or Blue (docs/reference/altq.md 7).
+    fn own_queue(&mut self, interface: &mut Interface, discipline: Discipline, words: &Queue) -> QueueSpec {
+        let limit = Limit::Packets(words.limit.unwrap_or(LIMIT_ACTIVE));
+        let mut queue = QueueSpec { name: discipline.name(), limit, settings: Settings::new() };
+        let settings = &mut queue.settings;
+        if discipline == Discipline::Blue {
+            let (most, up) = (words.maxpmark as f64, words.maxpmark / 8);
+            let part = |n: f64| Value::Fraction((n / most * f64::from(altq_engine::settings::ONE)).round() as u32);
+            settings.set("increment", part(up as f64)).set("decrement", part(1.0));
+            settings.set("holdtime", Value::Time(words.holdtime * 1000));
+            interface.notes.push(
+                "a full queue of blue drops the packet that arrives; ALTQ's dropped one at a random place".to_owned(),
+            );
+        } else {
+            settings.set("variant", Value::Choice("altq-interface"));
+            if let Some(weight) = words.weight {
+                settings.set("weight", Value::Int(weight));
+            }
+        }
+        match discipline {
+            Discipline::Red => {
+                let [min, max, inverse] = words.levels.red;
+                settings.set("min", packets(min)).set("max", packets(max));
+                if inverse != BUILT_IN.red[2] {
+                    settings.set("probability", probability(inverse));
+                }
+            }
+            Discipline::Rio => queues::rio(&mut queue, &words.levels),
+            _ => {}
+        }
+        match words.ecn {
+            Some(at) if discipline == Discipline::Rio => {
+                let message = "`ecn` has no effect here: ALTQ's rio never marks";
+                self.findings.push(Diagnostic::warning("no-effect", at, message).help("write `red` for marks"));
+            }
+            Some(_) => {
+                queue.settings.set("ecn", Value::Flag);
+            }
+            None => {}
+        }
+        queue
+    }
+}

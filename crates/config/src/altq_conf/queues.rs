@@ -1,0 +1,155 @@
+//! ALTQ's queues, with the numbers that ALTQ gives them (docs/reference/altq.md 7), and the lines
+//! `red` and `rio`, which change the numbers of queues made later.
+
+use altq_engine::settings::{Limit, ONE, Settings, Value};
+use altq_engine::spec::QueueSpec;
+
+use super::file::{File, Words};
+use super::words;
+use crate::diagnostic::Span;
+
+/// The least and the greatest threshold of a RED, in packets, and the inverse of the greatest drop
+/// probability.
+pub type Red = [u32; 3];
+
+/// The numbers that queues have where no word gives others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    pub red: Red,
+    /// Of low, medium and high drop precedence.
+    pub rio: [Red; 3],
+}
+
+/// What the kernel has built in (docs/reference/altq.md 7.1, 7.2).
+pub const BUILT_IN: Defaults = Defaults { red: [5, 15, 10], rio: [[35, 45, 10], [20, 30, 10], [5, 15, 10]] };
+
+/// The words of `rio`, by precedence.
+pub const RIO: [[&str; 3]; 3] = [
+    ["low-min", "low-max", "low-probability"],
+    ["medium-min", "medium-max", "medium-probability"],
+    ["high-min", "high-max", "high-probability"],
+];
+
+/// The limit for which the queues of the engine have the built-in thresholds of `rio`.
+const RIO_LIMIT: u32 = 60;
+
+/// 1 / `inverse` as a probability.
+pub fn probability(inverse: u32) -> Value {
+    Value::Fraction((f64::from(ONE) / f64::from(inverse.max(1))).round() as u32)
+}
+
+/// A number of packets.
+pub fn packets(n: u32) -> Value {
+    Value::Limit(Limit::Packets(n))
+}
+
+/// What the words of a class say about its queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kind {
+    pub red: bool,
+    pub rio: Option<Span>,
+    pub ecn: Option<Span>,
+}
+
+impl Kind {
+    /// Whether the queue is one of RED's kind. `ecn` alone means red.
+    pub fn is_active(&self) -> bool {
+        self.red || self.rio.is_some() || self.ecn.is_some()
+    }
+
+    /// The queue of a class: `plain`, or RED or RIO with ALTQ's numbers for classes
+    /// (docs/reference/altq.md 2.10). `packetsize` is by which idle time counts.
+    pub fn queue(&self, plain: &'static str, limit: u32, packetsize: u64, defaults: &Defaults) -> QueueSpec {
+        let mut queue = QueueSpec { name: plain, limit: Limit::Packets(limit), settings: Settings::new() };
+        if self.is_active() {
+            queue.settings.set("variant", Value::Choice("altq")).set("packetsize", Value::Bytes(packetsize));
+        }
+        if self.rio.is_some() {
+            queue.name = "rio";
+            rio(&mut queue, defaults);
+        } else if self.is_active() {
+            queue.name = "red";
+            // A class has thresholds of a tenth and three tenths of its limit. Where that is
+            // nothing, the defaults take their place.
+            let [min, max, inverse] = defaults.red;
+            let settings = &mut queue.settings;
+            if limit < 10 && min != BUILT_IN.red[0] {
+                settings.set("min", packets(min));
+            }
+            if limit < 4 && max != BUILT_IN.red[1] {
+                settings.set("max", packets(max));
+            }
+            if inverse != BUILT_IN.red[2] {
+                settings.set("probability", probability(inverse));
+            }
+            if self.ecn.is_some() {
+                settings.set("ecn", Value::Flag);
+            }
+        }
+        queue
+    }
+}
+
+/// Gives `rio` its thresholds where they are not those that the engine has for the limit.
+pub fn rio(queue: &mut QueueSpec, levels: &Defaults) {
+    let same = queue.limit == Limit::Packets(RIO_LIMIT);
+    for ((words, level), built_in) in RIO.iter().zip(levels.rio).zip(BUILT_IN.rio) {
+        let [min, max, part] = *words;
+        if !same || level[..2] != built_in[..2] {
+            queue.settings.set(min, packets(level[0])).set(max, packets(level[1]));
+        }
+        if level[2] != built_in[2] {
+            queue.settings.set(part, probability(level[2]));
+        }
+    }
+}
+
+impl File<'_> {
+    /// Executes `red THMIN THMAX INVPMAX`, or `rio` with three times as many numbers: the numbers
+    /// of queues in the lines that follow.
+    pub(super) fn defaults(&mut self, words: &mut Words<'_>, command: Span, of_rio: bool) {
+        let levels = if of_rio { 3 } else { 1 };
+        let mut read = [[0; 3]; 3];
+        for (level, row) in read.iter_mut().enumerate().take(levels) {
+            for (at, what) in ["a least threshold", "a greatest threshold", "an inverse probability"].iter().enumerate()
+            {
+                let Some(span) = words.next() else {
+                    let name = self.slice(command);
+                    let message = format!("`{name}` ends before {what}: {} numbers follow it", levels * 3);
+                    let help = if of_rio {
+                        "as `rio 35 45 10 20 30 10 5 15 10`: low, medium, high precedence"
+                    } else {
+                        "as `red 5 15 10`"
+                    };
+                    return self.error("missing-value", words.end, message, Some(help.to_owned()));
+                };
+                let word = self.slice(span);
+                match words::integer(word).filter(|n| (1..=65_535).contains(n)) {
+                    Some(n) => row[at] = n as u32,
+                    None => {
+                        let message = format!("{what} is a whole number from 1 to 65535, not `{word}`");
+                        return self.error("bad-value", span, message, None);
+                    }
+                }
+                if at == 1 && row[1] <= row[0] {
+                    let message = format!("the greatest threshold, {}, is not above the least, {}", row[1], row[0]);
+                    return self.error("out-of-range", span, message, Some("three times as much is usual".to_owned()));
+                }
+            }
+            if of_rio {
+                self.defaults.rio[level] = *row;
+            } else {
+                self.defaults.red = *row;
+            }
+        }
+        self.end(words, command);
+    }
+
+    /// Refuses words behind the last one that a line takes.
+    pub(super) fn end(&mut self, words: &mut Words<'_>, command: Span) {
+        if let Some(span) = words.next() {
+            let message = format!("`{}` takes nothing more: `{}`", self.slice(command), self.slice(span));
+            self.error("unknown-word", span, message, Some("leave it out".to_owned()));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! altq.conf's disciplines other than CBQ: what is read, worked out by hand from
+//! docs/reference/altq.md 3, 4, 7 and 10. Everything that is read is printed in the native language
+//! and read again.
+
+use altq_config::{Language, Link, Policy, parse_str, print};
+use altq_engine::settings::{Limit, Value};
+use altq_engine::shape::service_curve::ServiceCurve;
+use altq_engine::spec::{QueueSpec, ROOT, Regulator};
+use altq_engine::units::Rate;
+use altq_engine::{Engine, Packet};
+
+/// Reads an altq.conf, prints it in the native language, and reads that. Both are the same.
+fn parse(text: &str) -> Policy {
+    let policy = parse_str(text, "/etc/altq.conf", Language::Altq).unwrap_or_else(|failed| panic!("{failed}"));
+    let printed = print(&policy).text;
+    let again = parse_str(&printed, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}\n{printed}"));
+    for (link, again) in policy.links.iter().zip(&again.links) {
+        let (spec, native) = (&link.spec, &again.spec);
+        assert_eq!((spec.rate, spec.regulator, &spec.scheduler), (native.rate, native.regulator, &native.scheduler));
+        assert_eq!(format!("{:?}", spec.classes), format!("{:?}", native.classes), "{printed}");
+        assert_eq!(spec.default, native.default, "{printed}");
+        assert_eq!(spec.rules.rules.len(), native.rules.rules.len());
+    }
+    policy
+}
+
+fn link(text: &str) -> Link {
+    let policy = parse(text);
+    assert_eq!(policy.warnings.iter().map(|warning| warning.code).collect::<Vec<_>>(), [""; 0]);
+    policy.links[0].clone()
+}
+
+fn curve(link: &Link, class: &str, word: &str) -> Option<ServiceCurve> {
+    link.spec.classes[link.class(class).unwrap() as usize].settings.curve(word)
+}
+
+fn queue(link: &Link, class: &str) -> QueueSpec {
+    link.spec.classes[link.class(class).unwrap() as usize].queue.clone().unwrap()
+}
+
+fn line(rate: u64) -> Option<ServiceCurve> {
+    Some(ServiceCurve::linear(Rate::bit_s(rate)))
+}
+
+const HFSC: &str = "interface em1 bandwidth 100M hfsc\n\
+    class hfsc em1 bulk root pshare 60 default\n\
+    class hfsc em1 video root [rt 30M 10 8M] [ls 0 0 20M] ulimit 40M\n\
+    class hfsc em1 dept root [sc 8M 20 5M] qlimit 100\n\
+    class hfsc em1 voice dept bandwidth 1M red\n\
+    class hfsc em1 mail dept [ RT 500K 5 100K ] [Ls 0 0 1.5M] rio admission cntlload\n\
+    class hfsc em1 late root [sc 0 20 1M]\n\
+    filter em1 video 10.1.0.7 0 0 0 17\nfilter em1 voice 0 0 0 0 17 tos 0xb8 tosmask 0xfc dontwarn\n";
+
+#[test]
+fn curves_of_hfsc() {
+    let link = link(HFSC);
+    let names: Vec<&str> = link.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(names, ["root", "bulk", "video", "dept", "voice", "mail", "late"]);
+    assert_eq!(link.spec.scheduler.name, "hfsc");
+    assert_eq!(link.spec.regulator, Regulator::Altq);
+    let parents: Vec<u32> = link.spec.classes.iter().map(|class| class.parent).collect();
+    assert_eq!(parents, [ROOT, ROOT, ROOT, ROOT, 3, 3, ROOT]);
+    assert_eq!(link.spec.default, Some(1));
+    let of = |class, word| curve(&link, class, word);
+    let two = |first, ms: u64, then| {
+        let (first, then) = (Rate::bit_s(first), Rate::bit_s(then));
+        Some(ServiceCurve { first, until: ms * 1_000_000, then })
+    };
+    // 60 % of the interface.
+    assert_eq!((of("bulk", "realtime"), of("bulk", "linkshare")), (None, line(60_000_000)));
+    assert_eq!(of("video", "realtime"), two(30_000_000, 10, 8_000_000));
+    assert_eq!((of("video", "linkshare"), of("video", "upperlimit")), (line(20_000_000), line(40_000_000)));
+    // `sc` and `bandwidth` are both curves. That of `late` begins with nothing for 20 ms.
+    let dept = two(8_000_000, 20, 5_000_000);
+    assert_eq!(of("late", "realtime"), two(0, 20, 1_000_000));
+    assert_eq!((of("dept", "realtime"), of("dept", "linkshare"), of("dept", "upperlimit")), (dept, dept, None));
+    assert_eq!((of("voice", "realtime"), of("voice", "linkshare")), (line(1_000_000), line(1_000_000)));
+    // The first letter of a type decides, in either case; blanks may stand in the brackets.
+    assert_eq!((of("mail", "realtime"), of("mail", "linkshare")), (two(500_000, 5, 100_000), line(1_500_000)));
+    assert!(link.notes.iter().any(|note| note.contains("`mail`") && note.contains("reservations")));
+    // 50 packets, or as `qlimit` says; RED with a tenth and three tenths, RIO with ALTQ's own.
+    assert_eq!(queue(&link, "bulk"), QueueSpec::plain(Limit::Packets(50)));
+    assert_eq!(queue(&link, "dept").limit, Limit::Packets(100));
+    let red = queue(&link, "voice");
+    assert_eq!((red.name, red.limit), ("red", Limit::Packets(50)));
+    assert_eq!(red.settings.choice("variant"), Some("altq"));
+    assert_eq!((red.settings.get("min"), red.settings.bytes("packetsize")), (None, Some(1500)));
+    let rio = queue(&link, "mail");
+    assert_eq!((rio.name, rio.settings.limit("low-max")), ("rio", Some(Limit::Packets(45))));
+    let classes: Vec<u32> = link.spec.rules.rules.iter().map(|rule| rule.class).collect();
+    assert_eq!(classes, [2, 4]);
+}
+
+/// The words of a curve replace its m2; what is replaced is a warning.
+#[test]
+fn later_words_replace_curves() {
+    let policy = parse(
+        "interface em0 bandwidth 10M hfsc\n\
+         class hfsc em0 a root [rt 4M 10 1M] grate 2M pshare 10 default\n\
+         class hfsc em0 b root bandwidth 1M [ls 0 0 3M]\n",
+    );
+    let link = &policy.links[0];
+    let (first, then) = (Rate::mbit_s(4), Rate::mbit_s(2));
+    assert_eq!(curve(link, "a", "realtime"), Some(ServiceCurve { first, until: 10_000_000, then }));
+    assert_eq!(curve(link, "a", "linkshare"), line(1_000_000));
+    assert_eq!((curve(link, "b", "realtime"), curve(link, "b", "linkshare")), (line(1_000_000), line(3_000_000)));
+    assert_eq!(policy.warnings.iter().map(|warning| warning.code).collect::<Vec<_>>(), ["given-twice"; 2]);
+}
+
+/// Packets for a class with classes below it go to the default class, as in ALTQ.
+#[test]
+fn filters_for_inner_classes_of_hfsc() {
+    let policy = parse(&format!("{HFSC}filter em1 dept 0 25 0 0 6\nfilter em1 root 0 119 0 0 6\n"));
+    let classes: Vec<u32> = policy.links[0].spec.rules.rules.iter().map(|rule| rule.class).collect();
+    assert_eq!(classes, [2, 4, 1, 1]);
+    let codes: Vec<&str> = policy.warnings.iter().map(|warning| warning.code).collect();
+    assert_eq!(codes, ["inner-class"; 2]);
+}
+
+/// Real-time curves may have 80 % of the interface, and no more.
+#[test]
+fn the_whole_of_what_altqd_admits() {
+    link(
+        "interface em0 bandwidth 10M hfsc\nclass hfsc em0 a root grate 3M pshare 40 default\n\
+          class hfsc em0 b root grate 5M pshare 60\nclass hfsc em0 c b [rt 5M 10 2M]\n",
+    );
+}
+
+#[test]
+fn priorities_of_priq() {
+    let link = link(
+        "interface em0 bandwidth 10M tbrsize 6000 priq\nclass priq em0 high NULL priority 15 qlimit 20\n\
+         class priq em0 mid NULL priority 7 ecn\nclass priq low NULL default\nfilter em0 high 0 0 0 0 1\n",
+    );
+    assert_eq!((link.spec.scheduler.name, link.spec.regulator), ("priq", Regulator::Depth(6000)));
+    let priorities: Vec<Option<u64>> = link.spec.classes.iter().map(|class| class.settings.int("priority")).collect();
+    // altqd's default is 0.
+    assert_eq!(priorities, [None, Some(15), Some(7), Some(0)]);
+    assert_eq!(link.spec.default, Some(3));
+    assert_eq!(queue(&link, "high"), QueueSpec::plain(Limit::Packets(20)));
+    let red = queue(&link, "mid");
+    assert_eq!((red.name, red.limit, red.settings.flag("ecn")), ("red", Limit::Packets(50), true));
+}
+
+fn own_queue(options: &str) -> QueueSpec {
+    let link = link(&format!("interface em0 bandwidth 10M {options}\n"));
+    assert_eq!((link.spec.scheduler.name, link.spec.classes.len(), link.spec.default), ("fifo", 1, Some(ROOT)));
+    link.spec.classes[0].queue.clone().unwrap()
+}
+
+fn value(queue: &QueueSpec, word: &str) -> Option<Value> {
+    queue.settings.get(word)
+}
+
+#[test]
+fn queues_of_interfaces() {
+    let packets = |n| Some(Value::Limit(Limit::Packets(n)));
+    assert_eq!(own_queue("fifoq"), QueueSpec::plain(Limit::Packets(50)));
+    assert_eq!(own_queue("qlimit 7 fifoq").limit, Limit::Packets(7));
+    // Thresholds do not depend on the limit, and the average decays while the interface is idle.
+    let red = own_queue("red qlimit 100 thmax 30 invpmax 20 weight 256 ecn");
+    assert_eq!(
+        (red.name, red.limit, red.settings.choice("variant")),
+        ("red", Limit::Packets(100), Some("altq-interface"))
+    );
+    assert_eq!(
+        (value(&red, "min"), value(&red, "max"), value(&red, "weight")),
+        (packets(5), packets(30), Some(Value::Int(256)))
+    );
+    assert_eq!((red.settings.fraction("probability"), red.settings.flag("ecn")), (Some(50_000_000), true));
+    let red = own_queue("red thmin 0");
+    assert_eq!((red.limit, value(&red, "min"), value(&red, "max")), (Limit::Packets(60), packets(5), packets(15)));
+    assert_eq!(red.settings.fraction("probability"), None);
+    let rio = own_queue("rio med_thmin 10 hi_invpmax 5");
+    assert_eq!((rio.name, rio.settings.choice("variant")), ("rio", Some("altq-interface")));
+    assert_eq!(
+        (value(&rio, "medium-min"), value(&rio, "medium-max"), value(&rio, "low-min")),
+        (packets(10), packets(30), None)
+    );
+    assert_eq!(rio.settings.fraction("high-probability"), Some(200_000_000));
+    // Up by an eighth of maxpmark, in whole numbers, down by one of it.
+    let blue = own_queue("blue maxpmark 1000 holdtime 50000 ecn");
+    assert_eq!((blue.name, blue.limit), ("blue", Limit::Packets(60)));
+    assert_eq!(
+        (blue.settings.fraction("increment"), blue.settings.fraction("decrement")),
+        (Some(125_000_000), Some(1_000_000))
+    );
+    assert_eq!((blue.settings.time("holdtime"), blue.settings.flag("ecn")), (Some(50_000_000), true));
+    assert_eq!(own_queue("blue maxpmark 12").settings.fraction("increment"), Some(83_333_333));
+}
+
+/// The lines `red` and `rio` change the numbers of queues in the lines behind them.
+#[test]
+fn lines_that_set_defaults() {
+    let policy = parse(
+        "interface em0 red\nred 4 12 50\nrio 30 40 10 20 30 10 5 15 2\ninterface em1 red\ninterface em2 rio\n\
+         interface em3 priq\nclass priq em3 a NULL red default\nclass priq em3 b NULL priority 1 red qlimit 3\n\
+         class priq em3 c NULL priority 2 rio\n",
+    );
+    let queue = |link: usize, class: usize| policy.links[link].spec.classes[class].queue.clone().unwrap();
+    let packets = |n| Some(Limit::Packets(n));
+    let red = |queue: QueueSpec| {
+        let words = &queue.settings;
+        (words.limit("min"), words.limit("max"), words.fraction("probability"))
+    };
+    assert_eq!(red(queue(0, 0)), (packets(5), packets(15), None));
+    assert_eq!(red(queue(1, 0)), (packets(4), packets(12), Some(20_000_000)));
+    // The thresholds of a class follow from its limit, except where that makes them 0.
+    assert_eq!(red(queue(3, 1)), (None, None, Some(20_000_000)));
+    assert_eq!(red(queue(3, 2)), (packets(4), packets(12), Some(20_000_000)));
+    for rio in [queue(2, 0), queue(3, 3)] {
+        assert_eq!((rio.settings.limit("low-min"), rio.settings.limit("low-max")), (packets(30), packets(40)));
+        assert_eq!(rio.settings.fraction("high-probability"), Some(500_000_000));
+    }
+}
+
+/// Both classes of the example always have packets. Link sharing is 60 to 20, so of 100 Mbit/s
+/// `bulk` has 75 and `video` 25; alone `video` has its upper limit, 40.
+#[test]
+fn the_engine_serves_what_was_read() {
+    let link = link(&HFSC.lines().take(3).map(|line| format!("{line}\n")).collect::<String>());
+    for (both, expected) in [(true, 25.0), (false, 40.0)] {
+        let mut spec = link.spec.clone();
+        spec.regulator = Regulator::Auto;
+        let mut engine = Engine::new(&spec).unwrap();
+        let (mut now, mut sent, mut handle) = (0, 0_u64, 0);
+        while now < 2_000_000_000 {
+            for class in if both { 1..=2 } else { 2..=2 } {
+                while engine.own_counters(class).queued_packets < 10 {
+                    handle += 1;
+                    engine.enqueue(now, class, Packet::new(handle, 1500));
+                }
+            }
+            match engine.dequeue(now) {
+                Some(out) => sent += if out.class == 2 { 1500 } else { 0 },
+                None => now = engine.next_wakeup().map_or(now + 1_000_000, |at| at.max(now + 1)),
+            }
+        }
+        let mbit = sent as f64 * 8.0 / 2e6;
+        assert!((mbit - expected).abs() < 0.2, "{mbit}, not {expected}");
+    }
+}
