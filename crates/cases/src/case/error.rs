@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use altq_config::suggest::nearest;
 
-use super::wrong::{Stretch, did_you_mean};
+use super::wrong::{Stretch, unknown};
 use crate::place::Place;
 
 /// Why a case cannot be run: file, line, column, the line itself with a caret, and the reason.
@@ -44,8 +44,7 @@ pub(super) fn explained(text: &str, error: &toml::de::Error) -> (Stretch, String
     let message = match between(message, "unknown field `", "`") {
         Some(key) => {
             let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
-            let near = did_you_mean(key, known.iter().copied());
-            format!("unknown field `{key}`{near} The fields here: {}", known.join(", "))
+            unknown(&format!("unknown field `{key}`"), key, "The fields here", known)
         }
         None => message.to_owned(),
     };

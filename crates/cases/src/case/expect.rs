@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Subject, UNITS, Unit};
 use super::table::Context;
 use super::words::{bound, find, number, unique, world};
-use super::wrong::{Result, bad, did_you_mean};
+use super::wrong::{Result, bad, unknown};
 use super::{Case, raw};
 use crate::world::World;
 
@@ -34,8 +34,7 @@ fn probe(words: &Words<'_>, case: &Case, context: &Context<'_>) -> Result<Probe>
     let word = words.measure.get_ref().as_str();
     let Some((_, measure)) = Measure::ALL.iter().find(|(name, _)| *name == word) else {
         let all = Measure::ALL.map(|(name, _)| name);
-        let hint = did_you_mean(word, all);
-        return bad(words.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
+        return bad(words.measure, unknown(&format!("there is no measure {word:?}"), word, "Measures", all));
     };
     if measure.of_lab() && !words.lab_only {
         let lacks = if *measure == Measure::HtbRatio { "kernel HTB" } else { "host whose time could be measured" };
@@ -172,7 +171,7 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
         let name = e.name.as_ref().map_or(String::new(), |name| name.get_ref().clone());
         if name.is_empty() && (e.name.is_some() || context.row.is_none()) {
             let at = e.name.as_ref().map_or(place, |n| n.span());
-            return Err((Some(at), "an expectation needs a name".into()));
+            return Err((Some(at), "an expectation needs a name: name = \"…\", unique in its column".into()));
         }
         let world = e.world.as_ref().map(world).transpose()?;
         // If only the lab can run a case, the case may expect what only the lab can measure.

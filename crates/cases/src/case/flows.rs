@@ -10,7 +10,7 @@ use super::table::Context;
 use super::topology::Host;
 use super::traffic::{Flow, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
 use super::words::{Known, unique};
-use super::wrong::{Result, bad, did_you_mean};
+use super::wrong::{Result, bad, did_you_mean, unknown};
 use crate::limits::LARGEST_PACKET;
 use altq_config::literal;
 
@@ -200,8 +200,7 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
         }
         other => {
             let kinds = ["udp", "udp_rr", "tcp_bulk", "tcp_rr", "tcp_connect", "pcap"];
-            let hint = did_you_mean(other, kinds);
-            bad(&flow.kind, format!("there is no kind {other:?}{hint} Kinds: {}", kinds.join(", ")))
+            bad(&flow.kind, unknown(&format!("there is no kind {other:?}"), other, "Kinds", kinds))
         }
     }
 }
@@ -218,7 +217,10 @@ fn tcp(flow: &raw::Flow) -> Result<Tcp> {
     let stack = match flow.stack.as_ref().map(|word| (word, word.get_ref().as_str())) {
         None | Some((_, "linux")) => Stack::Linux,
         Some((_, "bsd")) => Stack::Bsd,
-        Some((at, _)) => return bad(at, "a stack is \"linux\" or \"bsd\" (of 1997)"),
+        Some((at, other)) => {
+            let hint = did_you_mean(other, ["linux", "bsd"]);
+            return bad(at, format!("a stack is \"linux\" or \"bsd\" (of 1997){hint}"));
+        }
     };
     let mss = match &flow.mss {
         Some(n) if !(1..=65_000).contains(n.get_ref()) => return bad(n, "a segment carries 1 to 65000 bytes"),
@@ -326,8 +328,7 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
         }
         other => {
             let shapes = ["constant", "on_off", "poisson", "pareto", "voice", "local", "bursts"];
-            let hint = did_you_mean(other, shapes);
-            let message = format!("there is no shape {other:?}{hint} Shapes: {}", shapes.join(", "));
+            let message = unknown(&format!("there is no shape {other:?}"), other, "Shapes", shapes);
             return match &flow.shape {
                 Some(at) => bad(at, message),
                 None => bad(place, message),

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::raw;
 use super::topology::{CaseLink, Host, Loss, Medium, Tunnel, Way};
 use super::words::{Known, share, unique};
-use super::wrong::{Result, bad};
+use super::wrong::{Result, bad, did_you_mean};
 use crate::limits::MOST_QUEUES;
 use altq_config::literal;
 
@@ -158,7 +158,10 @@ fn medium(link: &raw::Link) -> Result<Option<Medium>> {
         "ethernet" => Ok(Some(Medium::Ethernet)),
         "atm" => Ok(Some(Medium::Atm)),
         "atm-vcmux" => Ok(Some(Medium::AtmVcMux)),
-        _ => bad(word, "a medium is \"ethernet\", \"atm\" (LLC/SNAP) or \"atm-vcmux\""),
+        other => {
+            let hint = did_you_mean(other, ["ethernet", "atm", "atm-vcmux"]);
+            bad(word, format!("a medium is \"ethernet\", \"atm\" (LLC/SNAP) or \"atm-vcmux\"{hint}"))
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use altq_cases::case::{self, Case, Kind, Stack, Tunnel};
 use altq_cases::random::Random;
 use altq_cases::source::{Playback, Source};
+use altq_config::suggest::nearest;
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
 
@@ -22,6 +23,9 @@ const UDP: u8 = 17;
 
 /// The ports that Linux gives to sockets that do not choose one (net.ipv4.ip_local_port_range).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// The congestion controls of the simulator, by the names that a case gives them.
+const ALGORITHMS: [&str; 5] = ["tahoe", "reno", "newreno", "cubic", "bbr"];
 
 /// A flow while it runs.
 #[derive(Default)]
@@ -195,7 +199,9 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
             "bbr" => Algorithm::Bbr,
             other => {
                 return Err(format!(
-                    "the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic, bbr"
+                    "the simulator has no congestion control {other:?}{}; it has {}",
+                    nearest(other, ALGORITHMS).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default(),
+                    ALGORITHMS.join(", ")
                 ));
             }
         };
