@@ -73,7 +73,7 @@ pub enum PlaceholderError {
     /// It is neither a keyword nor the name of a figure.
     #[error(
         "a text asks for {{{{summary}}}}, {{{{not-reproduced}}}}, {{{{failures}}}}, {{{{worlds}}}}, {{{{seeds}}}}, \
-         or a figure: {{{{CASE/COLUMN/ROW FIGURE}}}}"
+         or a figure: {{{{CASE/COLUMN/ROW FIGURE}}}}, or the lab's: {{{{lab CASE/COLUMN/ROW FIGURE}}}}"
     )]
     Unknown,
 }
@@ -156,8 +156,10 @@ pub fn relative(folder: &Path, file: &Path) -> std::io::Result<String> {
     Ok(up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
-/// The measured value of a figure or of an expectation.
+/// The measured value of a figure or of an expectation: the lab's if the word begins with `lab`,
+/// otherwise the simulator's, or the lab's if only the lab has it.
 fn figure(word: &str, sources: &[Source<'_>]) -> Option<String> {
+    let (word, of_lab) = word.strip_prefix("lab ").map_or((word, false), |word| (word.trim(), true));
     let (name, wanted) = match word.split_once(' ') {
         Some((name, figure)) => (name, Some(figure.trim())),
         None => (word, None),
@@ -165,7 +167,7 @@ fn figure(word: &str, sources: &[Source<'_>]) -> Option<String> {
     // A case's own name may contain a slash.
     let result =
         |source: &&Source<'_>| name.strip_prefix(source.result.case.as_str()).is_some_and(|rest| rest.starts_with('/'));
-    for source in sources.iter().filter(result) {
+    for source in sources.iter().filter(result).filter(|source| !of_lab || source.result.world == World::Lab) {
         let rest: Vec<&str> = name[source.result.case.len() + 1..].split('/').collect();
         if let Some(wanted) = wanted {
             let row = rest.get(1).copied();
@@ -379,6 +381,34 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_is_the_simulators_unless_the_text_asks_for_the_labs() {
+        let result = |world, measured| {
+            let mut result = CaseResult::new("c", world, 1);
+            result.figures.push(altq_cases::result::FigureResult {
+                row: Some("5".into()),
+                column: Some("altq".into()),
+                figure: "slow".into(),
+                unit: "kbit/s".into(),
+                measured: Some(measured),
+                samples: Vec::new(),
+                half_width: None,
+                published: None,
+                error: None,
+                source: None,
+                not_reproduced: None,
+            });
+            result
+        };
+        let (sim, lab) = (result(World::Sim, 11.0), result(World::Lab, 12.0));
+        let of = |result| Source { result, json: "", file: None };
+        let both = [of(&sim), of(&lab)];
+        assert_eq!(figure("c/altq/5 slow", &both).as_deref(), Some("11 kbit/s"));
+        assert_eq!(figure("lab c/altq/5 slow", &both).as_deref(), Some("12 kbit/s"));
+        assert_eq!(figure("c/altq/5 slow", &both[1..]).as_deref(), Some("12 kbit/s"), "only the lab has it");
+        assert_eq!(figure("lab c/altq/5 slow", &both[..1]), None);
+    }
+
+    #[test]
     fn texts_are_filled_or_refused_with_a_place() {
         let path = Path::new("in.md");
         let put_in = |text| put_in(text, path, &[], &[], &str::to_owned).map_err(|error| error.to_string());
@@ -387,7 +417,7 @@ mod tests {
         assert_eq!(put_in("{{worlds}}"), Ok("No case was run in both.\n".into()));
         let error = put_in("one\ntwo {{nonsense}} x").unwrap_err();
         assert!(error.starts_with("in.md:2:5: a text asks for {{summary}}, {{not-reproduced}}, "), "{error}");
-        assert!(error.ends_with("{{CASE/COLUMN/ROW FIGURE}}\n 2 | {{nonsense}} x"), "{error}");
+        assert!(error.ends_with("{{lab CASE/COLUMN/ROW FIGURE}}\n 2 | {{nonsense}} x"), "{error}");
         assert_eq!(put_in("{{summary"), Err("in.md:1:1: {{ is not closed with }}\n 1 | {{summary".into()));
     }
 }
