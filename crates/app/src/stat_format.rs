@@ -3,6 +3,10 @@
 use altq_cases::stat::LinkStat;
 use altq_pages::stat::{altqstat, tc};
 
+/// The most classes of which a legend has the numbers; the others are numbered on in the policy's
+/// order.
+const LISTED: usize = 8;
+
 /// The tool whose form is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -25,5 +29,18 @@ impl Format {
             Format::Altqstat => altqstat::print(link),
             Format::Tbrconfig => altqstat::tbrconfig(link),
         }
+    }
+
+    /// What the numbers of classes mean that the text has and the policy has not; `None` if the text
+    /// has names.
+    pub fn legend(self, link: &LinkStat) -> Option<String> {
+        if self != Format::Tc {
+            return None;
+        }
+        let all = link.classes.len();
+        let name = |at: usize| format!("1:{:x} is {}", at + 1, link.classes[at].name);
+        let shown: Vec<String> = (0..all.min(LISTED)).map(name).collect();
+        let more = if all > LISTED { format!(", and so on up to 1:{all:x}") } else { String::new() };
+        Some(format!("in tc's numbers {}{more}; `--stat tc-names` prints the names", shown.join(", ")))
     }
 }

@@ -41,7 +41,7 @@ fn the_simulator_is_measured_too() {
     let out = altq(&["bench", "sim", "--mbit", "10", "--seconds", "5", "--tcp", "200", "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!((&line["schema"], line["rate_bit_s"].as_u64()), (&"altq.bench/1".into(), Some(10_000_000)));
+    assert_eq!((&line["schema"], line["rate_bit_s"].as_u64()), (&"altq.bench_simulator/1".into(), Some(10_000_000)));
     let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
     // 10 Mbit/s for 5 s, full except at the start: 4166 packets of 1500 bytes, or a few more
     // because some are shorter.

@@ -340,6 +340,9 @@ fn counters_in_the_form_of_other_tools() {
     let stat = |format: &str| folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--stat", format]);
     let (code, out, err) = stat("tc");
     assert_eq!(code, 0, "{err}");
+    // The policy has names, tc has numbers.
+    let legend = "in tc's numbers 1:1 is wan, 1:2 is slow, 1:3 is fast; `--stat tc-names` prints the names";
+    assert_eq!(err, format!("altq replay: {legend}\n"));
     assert!(out.starts_with("qdisc cbq 1: root refcnt 2 "), "{out}");
     let blocks = altq_pages::stat::tc::read(&out).unwrap();
     assert_eq!(altq_pages::stat::tc::disagreements(&blocks), Vec::<String>::new());

@@ -139,7 +139,7 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
             .collect();
         let whole =
             args.lab.then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": together(cases) }));
-        output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "cases": rows, "lab": whole }))?;
+        output::print_json(&serde_json::json!({ "schema": "altq.experiments_list/1", "cases": rows, "lab": whole }))?;
         return Ok(Exit::Ok);
     }
     let mut rows = vec![["case", "rows", "columns", "runs", "published in"].map(str::to_owned).to_vec()];

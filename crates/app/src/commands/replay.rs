@@ -161,6 +161,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         output::print_json(&report)?;
     } else if let (Some(format), Some(stat)) = (args.stat, &stat) {
         output::print(&format.text(stat))?;
+        if let Some(legend) = format.legend(stat) {
+            eprintln!("altq replay: {legend}");
+        }
     } else {
         output::print(&table(link, &report))?;
     }

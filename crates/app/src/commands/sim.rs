@@ -133,6 +133,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             let head: Vec<&str> = column.as_deref().into_iter().chain(link.as_deref()).collect();
             let head = if head.is_empty() { String::new() } else { format!("# {}\n", head.join(", ")) };
             output::print(&(head + &format.text(stat)))?;
+            if let Some(legend) = format.legend(stat) {
+                eprintln!("altq sim: {legend}");
+            }
         }
     } else {
         output::print(&case_result::text(&file.description, &result))?;

@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         let rate = (packets as f64 / cpu) as u64;
         if args.json {
             let line = Line {
-                schema: "altq.bench/1",
+                schema: "altq.bench_simulator/1",
                 scheduler: &args.scheduler,
                 tcp: args.tcp,
                 udp: args.udp,

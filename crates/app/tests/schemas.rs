@@ -1,0 +1,52 @@
+//! One name of a schema means one document: every name is written by one place in the code, and the
+//! documentation says what has it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn files(folder: &Path, kind: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, kind, found);
+        } else if path.extension().is_some_and(|extension| extension == kind) {
+            found.push(path);
+        }
+    }
+}
+
+/// The name of the schema that a line of code writes into a document: `schema: "altq.NAME/N"`, also
+/// with quotes around the key. Texts of tests, which are raw literals, write none.
+fn written(line: &str) -> Option<&str> {
+    let (before, rest) = line.split_once("\"altq.")?;
+    let (name, _) = rest.split_once('"')?;
+    let key = before.trim_end().strip_suffix(':')?.trim_end().trim_end_matches('"');
+    (key.ends_with("schema") && !line.contains("r#\"") && name.contains('/')).then_some(name)
+}
+
+#[test]
+fn one_name_of_a_schema_is_one_document_and_is_documented() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut code = Vec::new();
+    for entry in std::fs::read_dir(tree.join("crates")).unwrap() {
+        files(&entry.unwrap().path().join("src"), "rs", &mut code);
+    }
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in &code {
+        let text = std::fs::read_to_string(path).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            if let Some(name) = written(line) {
+                let place = format!("{}:{}", path.strip_prefix(tree.join("crates")).unwrap().display(), at + 1);
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+    }
+    assert!(places.len() >= 9, "the code writes more schemas than {places:?}");
+    let twice: Vec<_> = places.iter().filter(|(_, places)| places.len() > 1).collect();
+    assert!(twice.is_empty(), "these names stand for several documents: {twice:?}");
+    let mut docs = Vec::new();
+    files(&tree.join("docs"), "md", &mut docs);
+    let docs: String = docs.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let silent: Vec<_> = places.keys().filter(|name| !docs.contains(&format!("altq.{name}"))).collect();
+    assert!(silent.is_empty(), "no page of docs/ says what has these schemas: {silent:?}");
+}
