@@ -53,20 +53,38 @@ pub fn advice(link: &Link) -> Vec<Diagnostic> {
     found.into_iter().map(|finding| diagnostic(link, finding)).collect()
 }
 
-/// The findings of the schedulers of a link, in the order of the classes.
-fn of_schedulers(link: &Link, wanted: fn(Severity) -> bool) -> Vec<Finding> {
+/// What each scheduler says beside its classes, by number: which words should be other ones, and
+/// why. Nothing for most classes.
+pub fn notes(link: &Link) -> Vec<Option<String>> {
+    let mut notes = vec![None; link.classes.len()];
+    views(link, |view| {
+        for (class, said) in (view.entry.notes)(view) {
+            if let Some(note) = notes.get_mut(class as usize) {
+                *note = Some(said);
+            }
+        }
+    });
+    notes
+}
+
+/// Calls `each` with a view of the link for every scheduler that stands in it.
+fn views(link: &Link, mut each: impl FnMut(&View<'_>)) {
     let (children, holders) = (link.children(), link.holders());
     let names: Vec<&str> = link.classes.iter().map(|class| class.name.as_str()).collect();
     let stand: HashSet<&str> = (0..link.spec.classes.len() as ClassId)
         .filter_map(|class| link.spec.scheduler_at(class))
         .map(|scheduler| scheduler.name)
         .collect();
-    let mut found = Vec::new();
     for entry in schedule::all().filter(|entry| stand.contains(entry.name)) {
         let (names, children, holders) = (&names, &children, &holders);
-        let view = View { link: &link.spec, names, children, holders, overcommit: link.overcommit, entry };
-        (entry.check)(&view, &mut found);
+        each(&View { link: &link.spec, names, children, holders, overcommit: link.overcommit, entry });
     }
+}
+
+/// The findings of the schedulers of a link, in the order of the classes.
+fn of_schedulers(link: &Link, wanted: fn(Severity) -> bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    views(link, |view| (view.entry.check)(view, &mut found));
     found.retain(|finding| wanted(finding.severity));
     found.sort_by_key(|finding| finding.at.class());
     found

@@ -32,7 +32,7 @@ impl Link {
 
     /// The rate of a class that is served by deadline only. With `overcommit` the classes below a
     /// class may have more by their deadlines than it has by its own.
-    fn by_deadline_only(&self, class: ClassId) -> Option<Rate> {
+    pub(crate) fn by_deadline_only(&self, class: ClassId) -> Option<Rate> {
         let spec = self.spec.classes.get(class as usize).filter(|_| class != ROOT)?;
         let (rate, _) = self.entry_of(class)?.by_deadline_only(&spec.settings)?;
         let inner = || self.spec.classes.iter().skip(1).any(|below| below.parent == class);

@@ -52,6 +52,8 @@ fn native_places() {
         ("^", "no-link", "link wan"),
         ("^# nothing\n", "no-link", ""),
         // Classes of wfq.
+        (&wfq("class a { ^priority 7 default }"), "unknown-word", "low-latency 1Mbit/s"),
+        (&wfq("class a { ^queue-limit 64 default }"), "unknown-word", "limit 64packets"),
         (&wfq("class a { bandwidth 6Mbit/s } class b { ^low-latency 5Mbit/s }"), "over-100-percent", "b 5Mbit/s"),
         (&wfq("class a { bandwidth 6Mbit/s } class b { ^bandwidth remaining 50% }"), "mixed-bandwidth", "one way"),
         (&wfq("class a { weight 6 } class b { ^bandwidth 10% }"), "mixed-bandwidth", "`weight` here"),
@@ -207,6 +209,11 @@ fn native_places_in_a_link() {
         ("class a { borrow default } match dport ^65536 -> a", "out-of-range", "65535"),
         ("class a { borrow default } match dscp ^64 -> a", "out-of-range", "63"),
         ("class a { borrow default } match dscp ^eff -> a", "bad-value", "`ef`"),
+        ("class a { borrow default } match dscp ^af31-af4 -> a", "bad-value", "`af41`"),
+        ("class a { borrow default } match dscp ^af43-af31 -> a", "empty-range", "af31-af43"),
+        // 26 to 38 in the order of code points: AF31 to AF33, CS4, AF41 to AF43 (RFC 2597 6).
+        ("class a { borrow default } match dscp ^af31-af43 -> a", "dscp-range", "26-38: it has cs4 in it"),
+        ("class a { borrow default } match dscp ^cs1-11 -> a", "dscp-range", "af11"),
         ("class a { borrow default } match ^dport -> a", "missing-value", ""),
         ("class a { borrow default } match ^dport 80, -> a", "missing-value", ""),
         ("class a { borrow default } match dport 80 ^dport 81 -> a", "given-twice", ""),

@@ -110,3 +110,90 @@ fn read_and_printed() {
     assert_eq!(again.links[0].spec.classes[1].settings, *settings);
     assert_eq!(again.links[0].spec.scheduler, link.spec.scheduler);
 }
+
+/// Rates in bit/s, bytes: of a class, its burst, what passes if it is served once a millisecond
+/// with packets of 1500 bytes (burst / 1500 packets, rounded down, and one), and the burst that
+/// loses nothing: rate / 8000. The engine, served by ticks of a millisecond, is the referee.
+#[test]
+fn bursts_that_are_too_small_for_the_timer() {
+    for (mbit, burst, kept, need) in [
+        (160, None, 24_000_000, Some(20_000)),
+        (100, Some(6_000), 60_000_000, Some(12_500)),
+        (100, Some(7_499), 60_000_000, Some(12_500)),
+        (100, Some(12_500), 100_000_000, None),
+        (24, None, 24_000_000, None),
+        (10, None, 10_000_000, None),
+        (400, Some(1_500), 24_000_000, Some(50_000)),
+    ] {
+        let text = |bytes: Option<u64>| {
+            let words = bytes.map_or(String::new(), |bytes| format!("burst {bytes} cburst {bytes}"));
+            format!(
+                "link l {{ rate 1Gbit/s regulator none scheduler htb class a {{ rate {mbit}Mbit/s {words} default }} }}"
+            )
+        };
+        let read = |bytes| parse_str(&text(bytes), "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+        let policy = read(burst);
+        let note = altq_config::notes(&policy.links[0])[1].clone();
+        // The default of a burst is 1600 bytes.
+        let written = burst.unwrap_or(1600);
+        match need {
+            None => assert_eq!(note, None),
+            Some(need) => assert_eq!(
+                note.unwrap(),
+                format!(
+                    "burst {need}bytes  cburst {need}bytes: {written} bytes let {}Mbit/s pass if it is served 1ms \
+                     late, again and again",
+                    kept / 1_000_000
+                )
+            ),
+        }
+        // A second may begin and end within a packet.
+        let passed = by_ticks(&read(Some(written)).links[0]);
+        assert!(passed.abs_diff(kept) <= 12_000, "{passed}, not {kept}");
+        if let Some(need) = need {
+            let whole = by_ticks(&read(Some(need)).links[0]) as f64;
+            assert!((whole / 1e6 / f64::from(mbit) - 1.0).abs() < 0.001, "{whole}");
+        }
+    }
+}
+
+/// The rate of a class that always has packets of 1500 bytes and is served once a millisecond.
+fn by_ticks(link: &altq_config::Link) -> u64 {
+    let mut engine = altq_engine::Engine::new(&link.spec).unwrap();
+    let (mut handle, mut bytes) = (0, 0);
+    for ms in 0..1_100_u64 {
+        while engine.own_counters(1).queued_packets < 50 {
+            handle += 1;
+            engine.enqueue(ms * 1_000_000, 1, altq_engine::Packet::new(handle, 1500));
+        }
+        while engine.dequeue(ms * 1_000_000).is_some() {
+            bytes += if ms >= 100 { 1500 } else { 0 };
+        }
+    }
+    bytes * 8
+}
+
+/// A ceil has a bucket of its own. Quanta that the kernel bounds are better written out: the
+/// slowest class has a packet, the others in proportion (here 12.5 to 1).
+#[test]
+fn ceils_and_quanta() {
+    let policy = parse_str(
+        "link l { rate 1Gbit/s scheduler htb class a { rate 500Mbit/s ceil 1Gbit/s burst 100000 default } \
+         class b { rate 40Mbit/s ceil 100Mbit/s burst 5000 cburst 20000 } class c { rate 1Mbit/s } }",
+        "t",
+        Language::Native,
+    )
+    .unwrap_or_else(|failed| panic!("{failed}"));
+    let notes = altq_config::notes(&policy.links[0]);
+    let quanta = "the default quanta are not in proportion to the rates";
+    assert_eq!(notes[0], None);
+    assert_eq!(
+        notes[1].clone().unwrap(),
+        format!(
+            "cburst 125000bytes  quantum 18750: 1600 bytes let 24Mbit/s pass if it is served 1ms late, again and \
+             again; {quanta}"
+        )
+    );
+    assert_eq!(notes[2].clone().unwrap(), format!("quantum 1500: {quanta}"));
+    assert_eq!(notes[3], None);
+}

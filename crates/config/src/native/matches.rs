@@ -200,9 +200,16 @@ fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -
     // A length may have the unit `bytes`.
     let plain = if field == Field::Length { text.strip_suffix("bytes").unwrap_or(text) } else { text };
     let (from, to) = plain.split_once('-').unwrap_or((plain, plain));
-    let (Some(from_value), Some(to_value)) = (number(from), number(to)) else {
+    // The ends of a range of code points may be names.
+    let end = |text: &str| number(text).or_else(|| dscp(field, text));
+    let (Some(from_value), Some(to_value)) = (end(from), end(to)) else {
         let names = names::all(field);
-        let mut help = nearest(text, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let wrong = match field {
+            Field::Dscp if end(from).is_some() => to,
+            Field::Dscp => from,
+            _ => text,
+        };
+        let mut help = nearest(wrong, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         if help.is_none() {
             let shown: Vec<&str> = names.iter().copied().take(12).collect();
             let or = if shown.is_empty() { String::new() } else { format!(", or a name, as {}", shown.join(", ")) };
@@ -225,7 +232,37 @@ fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -
         reader.error("bad-value", span, "a family is ipv4 or ipv6", None);
         return None;
     }
-    Some((from_value as u32, to_value as u32))
+    let named = dscp(field, from).is_some() || dscp(field, to).is_some();
+    let (from_value, to_value) = (from_value as u32, to_value as u32);
+    if named {
+        others_between(reader, span, (from, from_value), (to, to_value));
+    }
+    Some((from_value, to_value))
+}
+
+/// The code point of this name, if the field is the DSCP.
+fn dscp(field: Field, name: &str) -> Option<u64> {
+    (field == Field::Dscp).then(|| names::value(field, name).map(u64::from)).flatten()
+}
+
+/// Warns where a range of named code points has others in it, of another kind: `cs4` lies between
+/// `af31` and `af43`.
+fn others_between(reader: &mut Reader<'_>, span: Span, from: (&str, u32), to: (&str, u32)) {
+    let kind = |name: &str| name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+    let kinds = [kind(from.0), kind(to.0)];
+    let (mut same, mut others) = (Vec::new(), Vec::new());
+    for value in from.1..=to.1 {
+        let Some(name) = names::name(Field::Dscp, value) else { continue };
+        if kinds.contains(&kind(name)) { same.push(name) } else { others.push(name) }
+    }
+    if others.is_empty() {
+        return;
+    }
+    let text = reader.slice(span);
+    let message = format!("`{}` is {}-{}: it has {} in it as well", short(text), from.1, to.1, others.join(", "));
+    let warning = Diagnostic::warning("dscp-range", span, message);
+    let help = format!("write {} for these alone, or {}-{} if all are meant", same.join(","), from.1, to.1);
+    reader.findings.push(warning.help(help));
 }
 
 fn number(text: &str) -> Option<u64> {

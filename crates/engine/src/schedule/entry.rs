@@ -4,7 +4,7 @@ use super::Build;
 use super::check::{Finding, View};
 use super::promise::{self, Bounds, Promised};
 use crate::settings::{Limit, Settings, Value, Word};
-use crate::spec::{LinkSpec, QueueSpec};
+use crate::spec::{ClassId, LinkSpec, QueueSpec};
 use crate::units::Rate;
 
 /// What the registry knows of a scheduler. Parsers, checks, promises, printers, benchmarks and docs
@@ -70,6 +70,12 @@ pub struct Entry {
     pub own_packets: OwnPackets,
     /// Checks of its classes, beyond what [`Scheduler`](super::Scheduler) refuses.
     pub check: fn(&View<'_>, &mut Vec<Finding>),
+    /// Whom a class goes before, from the words of the scheduler and of the class: a rank, the
+    /// least first. `None` where no class goes before another.
+    pub rank: fn(&Settings, &Settings) -> Option<Rank>,
+    /// What `altq check` says beside some of its classes: which words should be other ones, and
+    /// what happens with those that the class has.
+    pub notes: fn(&View<'_>) -> Vec<(ClassId, String)>,
     /// What `tc -s` prints for it and its classes.
     pub tc: TcForm,
     /// What `altqstat` prints for it and its classes.
@@ -101,6 +107,23 @@ pub enum Role {
     Shape,
     /// A flag that lets the class have more than its guarantee.
     Borrow,
+}
+
+/// Whom a class goes before. The least rank goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// With all its packets.
+    Always(u64),
+    /// With what it sends beyond its guarantee.
+    Beyond(u64),
+}
+
+impl Rank {
+    /// The number.
+    pub const fn number(self) -> u64 {
+        let (Rank::Always(number) | Rank::Beyond(number)) = self;
+        number
+    }
 }
 
 /// In which order a scheduler serves classes, as text for people.
@@ -192,6 +215,8 @@ impl Entry {
             polices: |_| false,
             own_packets: OwnPackets::Unknown,
             check: |_, _| {},
+            rank: |_, _| None,
+            notes: |_| Vec::new(),
             tc: TcForm::Words,
             altqstat: AltqstatForm::Queues,
             build,

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use super::check::{At, Finding, View};
 use super::promise::{Place, Promise, none};
 use super::timer_heap::TimerHeap;
-use super::{Entry, ROOT_SLOT, Role, Scheduler, Slot};
+use super::{Entry, ROOT_SLOT, Rank, Role, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;
 use crate::queue;
@@ -53,6 +53,7 @@ pub const ENTRY: Entry = Entry {
         queue::fairq::HOGS,
     ],
     roles: &[("priority", Role::Priority)],
+    rank: |_, class| Some(Rank::Always(7_u64.saturating_sub(class.int("priority").unwrap_or(1)))),
     side_by_side: true,
     queue: |_, class| queue(class),
     promises,

@@ -11,7 +11,7 @@
 //! the packet that is on the wire when its own arrives.
 
 use super::promise::{Member, Place, Promise};
-use super::{AltqstatForm, Entry, Order, OwnPackets, ROOT_SLOT, Role, Scheduler, Slot};
+use super::{AltqstatForm, Entry, Order, OwnPackets, ROOT_SLOT, Rank, Role, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;
 use crate::settings::{Kind, Settings, Word};
@@ -37,6 +37,7 @@ pub const ENTRY: Entry = Entry {
     order: Order::Said("by priority, 15 first; equals in turn, a packet each"),
     promises,
     own_packets: OwnPackets::Plain,
+    rank: |_, class| Some(Rank::Always((LEVELS as u64 - 1).saturating_sub(class.int("priority").unwrap_or(PRIORITY)))),
     altqstat: AltqstatForm::Priorities,
     ..Entry::new("priq", "strict priorities: a packet goes when no higher class has any", |_, _| {
         Ok(Box::new(Priq::new()))

@@ -91,6 +91,8 @@ fn table(link: &Link) -> String {
     let (children, holders) = (link.children(), link.holders());
     let head = ["class", "guarantee", "ceiling", "delay", "queue full", "queue", "priority"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
+    // What stands beside the rows: text, which reads from the left.
+    let (notes, mut beside) = (altq_config::notes(link), vec!["better with".to_owned()]);
     let mut stack = vec![(ROOT, 0)];
     while let Some((class, depth)) = stack.pop() {
         let below = children.get(class as usize).map_or(&[][..], |children| &children[..]);
@@ -116,8 +118,15 @@ fn table(link: &Link) -> String {
             queue,
             priority.map_or_else(String::new, |priority| priority.to_string()),
         ]);
+        beside.push(notes.get(class as usize).cloned().flatten().unwrap_or_default());
     }
-    output::table(&rows).lines().fold(String::new(), |out, line| out + "  " + line + "\n")
+    let table = output::table(&rows);
+    if notes.iter().all(Option::is_none) {
+        return table.lines().fold(String::new(), |out, line| out + "  " + line + "\n");
+    }
+    let width = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let line = |(line, beside): (&str, &String)| format!("  {line:width$}  {beside}").trim_end().to_owned() + "\n";
+    table.lines().zip(&beside).map(line).collect()
 }
 
 /// The priority of a class, if its scheduler serves by priority within the guarantees.

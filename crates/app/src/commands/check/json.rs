@@ -55,6 +55,9 @@ struct ClassReport<'a> {
     delay_bound_ns: Bound,
     #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<Queue>,
+    /// Which words should be other ones, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     /// True if the policy's author did not write this class; the language's reader made it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     made: bool,
@@ -100,9 +103,12 @@ pub fn report(policy: Option<&Policy>, findings: &[Diagnostic], sources: &Source
 
 fn link_report(link: &Link) -> LinkReport<'_> {
     let promises = Promises::new(link);
-    let holders = link.holders();
+    let (holders, notes) = (link.holders(), altq_config::notes(link));
     let classes = (0..link.spec.classes.len() as ClassId)
-        .map(|class| class_report(link, &promises, class, holders[class as usize]))
+        .map(|class| ClassReport {
+            note: notes.get(class as usize).cloned().flatten(),
+            ..class_report(link, &promises, class, holders[class as usize])
+        })
         .collect();
     let overhead = link.spec.overhead;
     LinkReport {
@@ -148,6 +154,7 @@ fn class_report<'a>(link: &'a Link, promises: &Promises<'_>, class: ClassId, hol
         ceiling_bit_s: link.ceiling(class).as_bit_s(),
         delay_bound_ns: Bound { conforming: bound.conforming, queue_full: bound.queue_full, assumes: bound.assumes },
         queue,
+        note: None,
         made: link.classes.get(class as usize).is_some_and(|class| class.made),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use altq_config::Link;
+use altq_config::{LimitedBy, Link, Used};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use rustix::time::{ClockId, clock_gettime};
@@ -91,6 +91,8 @@ impl Stat {
 fn of_link(shaped: &Shaped<'_>, snapshot: &Snapshot) -> LinkStat {
     let link = shaped.link;
     let (edge, work) = (&snapshot.edge, &snapshot.work);
+    let used = |stat: &ClassStat| Used { waits: stat.counters.queued_packets > 1, wire_bit_s: stat.wire_bit_s };
+    let limits = link.limited_by(&snapshot.classes.iter().map(used).collect::<Vec<_>>());
     LinkStat {
         name: link.name.clone(),
         state: "shaping",
@@ -112,11 +114,11 @@ fn of_link(shaped: &Shaped<'_>, snapshot: &Snapshot) -> LinkStat {
             super_packets_cut: work.cut,
             timer_late_max_ns: work.latest,
         },
-        classes: (0..link.classes.len()).filter_map(|class| of_class(shaped, snapshot, class)).collect(),
+        classes: (0..link.classes.len()).filter_map(|class| of_class(shaped, snapshot, &limits, class)).collect(),
     }
 }
 
-fn of_class(shaped: &Shaped<'_>, snapshot: &Snapshot, class: usize) -> Option<Class> {
+fn of_class(shaped: &Shaped<'_>, snapshot: &Snapshot, limits: &[LimitedBy], class: usize) -> Option<Class> {
     let link = shaped.link;
     let stat = snapshot.classes.get(class)?;
     let counters = &stat.counters;
@@ -143,7 +145,7 @@ fn of_class(shaped: &Shaped<'_>, snapshot: &Snapshot, class: usize) -> Option<Cl
             max: stat.sojourn.max(),
         },
         rate_bit_s: stat.rate_bit_s,
-        limited_by: limited_by(link, &snapshot.classes, class),
+        limited_by: limits.get(class).map_or("", |limit| limit.text(link)).to_owned(),
         guaranteed_bit_s: shaped.guaranteed.get(class).copied().flatten().map(|rate| rate.as_bit_s()),
         ceiling_bit_s: shaped.ceiling.get(class).map(|rate| rate.as_bit_s()),
     })
@@ -162,33 +164,4 @@ fn unix(at: u64) -> u64 {
 /// The class above this one; none for the link itself.
 pub fn parent(link: &Link, class: usize) -> Option<usize> {
     (class != ROOT as usize).then(|| link.spec.classes.get(class).map(|spec| spec.parent as ClassId as usize))?
-}
-
-/// What keeps a class from sending more. `offered` if it has no packets waiting. Otherwise the
-/// limit that it has reached: its own guarantee or ceiling, or the name of the nearest class above
-/// it that has reached one; last the link. Reached means within 3 %, because rates of an interval
-/// are no more precise than that.
-fn limited_by(link: &Link, stats: &[ClassStat], class: usize) -> String {
-    let Some(stat) = stats.get(class) else { return "offered".into() };
-    if stat.counters.queued_packets == 0 {
-        return "offered".into();
-    }
-    let mut at = class;
-    while at != ROOT as usize {
-        let Some(spec) = link.spec.classes.get(at) else { break };
-        let reached = |limit: u64| stats.get(at).is_some_and(|stat| stat.wire_bit_s as f64 >= limit as f64 * 0.97);
-        let words = &spec.settings;
-        let name = |own: &str| {
-            if at == class { own.to_owned() } else { link.classes.get(at).map_or(String::new(), |c| c.name.clone()) }
-        };
-        let rate = words.rate("rate").map_or(0, |rate| rate.as_bit_s());
-        if !words.flag("borrow") && rate > 0 && reached(rate) {
-            return name("guarantee");
-        }
-        if words.rate("ceiling").is_some_and(|ceiling| reached(ceiling.as_bit_s())) {
-            return name("ceiling");
-        }
-        at = spec.parent as usize;
-    }
-    "link".into()
 }

@@ -13,7 +13,7 @@ mod promise;
 
 pub use classic::queue_limit as classic_queue_limit;
 
-use super::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Role};
+use super::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Rank, Role};
 use crate::settings::{Kind, Limit, Settings, Word};
 use crate::spec::QueueSpec;
 use crate::units::Rate;
@@ -105,6 +105,11 @@ pub const ENTRY: Entry = Entry {
         ("borrow", Role::Borrow),
         ("priority", Role::Priority),
     ],
+    rank: |scheduler, class| {
+        let by_priority =
+            scheduler.choice("excess") == Some("priority") || scheduler.choice("estimator") == Some("classic");
+        by_priority.then(|| Rank::Beyond(7_u64.saturating_sub(class.int("priority").unwrap_or(1))))
+    },
     foreign: &[
         ("bandwidth", "share 5%` or `rate 5Mbit/s"),
         ("guarantee", "share 5%` or `rate 5Mbit/s"),

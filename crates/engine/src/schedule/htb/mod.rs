@@ -22,6 +22,7 @@
 //! are counted. Packets of an inner class, which the kernel does not have, borrow from that class
 //! beside its children.
 
+mod advice;
 mod check;
 mod class;
 mod promise;

@@ -1,6 +1,6 @@
 //! HTB's words, their defaults, and the values that it refuses.
 
-use crate::schedule::{Context, Entry, Role, TcForm};
+use crate::schedule::{Context, Entry, Rank, Role, TcForm};
 use crate::settings::{Kind, Settings, Word};
 use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{SpecError, Timer};
@@ -77,6 +77,9 @@ pub const ENTRY: Entry = Entry {
     promises: super::promise::promises,
     bounds: Some(super::promise::bounds),
     check: super::check::check,
+    notes: super::advice::notes,
+    // Within the rate leaves of a lower prio go first too, but their buckets bound that.
+    rank: |_, class| Some(Rank::Beyond(class.int("prio").unwrap_or(0))),
     tc: TcForm::Tokens,
     ..Entry::new(
         "htb",

@@ -1,7 +1,7 @@
 //! WFQ's words, and the weights that follow from the words of all classes together.
 
 use super::Wfq;
-use crate::schedule::{Entry, Role};
+use crate::schedule::{Entry, Rank, Role};
 use crate::settings::{Kind as Is, Limit, ONE, Settings, Value, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
@@ -65,6 +65,22 @@ pub const ENTRY: Entry = Entry {
             help: "flows of the class are kept apart and served fairly: its queue is an sfq",
             default: "off",
         },
+    ],
+    rank: |_, class| {
+        // Low-latency classes go before all others, those of level 1 before those of level 2.
+        let others = 2;
+        let level = class.rate("low-latency").map(|_| class.int("level").unwrap_or(1).saturating_sub(1));
+        Some(Rank::Always(level.unwrap_or(others)))
+    },
+    foreign: &[
+        // The words of Cisco's MQC, and those of other schedulers here.
+        ("priority", "low-latency 1Mbit/s` or `low-latency 10%"),
+        ("prio", "low-latency 1Mbit/s` or `low-latency 10%"),
+        ("ceiling", "shape 5Mbit/s"),
+        ("ceil", "shape 5Mbit/s"),
+        ("queue-limit", "queue drop_tail { limit 64packets }"),
+        ("limit", "queue drop_tail { limit 64packets }"),
+        ("qlimit", "queue drop_tail { limit 64packets }"),
     ],
     roles: &[
         ("shape", Role::Shape),
