@@ -5,6 +5,7 @@
 //!  html       a self-contained page of results       plot     charts as SVG
 //!  document   EXPERIMENTS.md                         results  a folder of results, pages and an index
 //!  load       results read back from JSON            flent    a run as a flent file
+//!  measured   runs of `altq traffic` and `altq run`
 //!  stat       counters as `tc -s`, altqstat and tbrconfig print them
 //! ```
 
@@ -15,6 +16,7 @@ mod fill;
 pub mod flent;
 pub mod html;
 pub mod load;
+pub mod measured;
 pub mod plot;
 pub mod results;
 pub mod stat;

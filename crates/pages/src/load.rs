@@ -1,4 +1,5 @@
-//! Reads results that `altq sim --json` and `altq lab --json` printed.
+//! Reads results that `altq sim --json` and `altq lab --json` printed, and measurements of
+//! `altq traffic --json` and `altq run --json`.
 
 use std::fmt;
 use std::io::Read;
@@ -6,15 +7,22 @@ use std::path::{Path, PathBuf};
 
 use altq_cases::place::Place;
 use altq_cases::result::CaseResult;
-use serde_json::{Deserializer, Value};
+use serde_json::Deserializer;
 
 use crate::html::Source;
+use crate::measured::Document;
 
 /// The schema of results.
 const SCHEMA: &str = "altq.result/1";
 
+/// The schemas of measurements: live lines and the result of `altq traffic`, lines of `altq run`.
+const LIVE: &str = "altq.traffic_live/1";
+const TRAFFIC: &str = "altq.traffic/1";
+const STAT: &str = "altq.stat/1";
+
 /// The way to get a result, for messages.
-const PRINTED_BY: &str = "altq sim CASE --json and altq lab CASE --json print results";
+const PRINTED_BY: &str = "altq sim CASE --json and altq lab CASE --json print results; altq traffic --json and altq \
+                          run --json print measurements";
 
 /// A result, and the text that it was read from.
 #[derive(Debug)]
@@ -51,7 +59,7 @@ pub enum Reason {
     #[error("it cannot be read: {0}")]
     Unreadable(std::io::Error),
     /// The file is not UTF-8 from this byte on.
-    #[error("byte {0} is not UTF-8 text: this is no result of altq sim --json or altq lab --json")]
+    #[error("byte {0} is not UTF-8 text: this is no output of altq with --json")]
     NotText(usize),
     /// The file is empty.
     #[error("there is nothing in it; {PRINTED_BY}")]
@@ -71,14 +79,17 @@ pub enum Reason {
         results: bool,
     },
     /// The value names no schema.
-    #[error("this is no result: it has no \"schema\": {SCHEMA:?}; {PRINTED_BY}")]
+    #[error("this is no result: it has no \"schema\", such as {SCHEMA:?}; {PRINTED_BY}")]
     NoSchema,
-    /// The value names a schema other than `altq.result`.
-    #[error("the schema is {0:?}, not {SCHEMA:?}; {PRINTED_BY}")]
+    /// The value names another schema.
+    #[error("the schema is {0:?}, not {SCHEMA:?}, {TRAFFIC:?}, {LIVE:?} or {STAT:?}; {PRINTED_BY}")]
     OtherSchema(String),
-    /// The value is of another version of `altq.result`.
-    #[error("the schema is {0:?}, not {SCHEMA:?}; it is of another version of altq")]
-    OtherVersion(String),
+    /// The value is of another version of a known schema.
+    #[error("the schema is {0:?}, not {1:?}; it is of another version of altq")]
+    OtherVersion(String, &'static str),
+    /// The value is a measurement where a result of a case is wanted.
+    #[error("the schema is {0:?}, not {SCHEMA:?}: this is a measurement and no result of a case")]
+    Measurement(String),
     /// The value does not have the form of the schema.
     #[error("{0}: the result was changed, or written by another version of altq")]
     Changed(String),
@@ -100,20 +111,53 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// Results of cases.
+    pub results: Vec<Loaded>,
+    /// Documents of measurements, in their order, each with its JSON.
+    pub measured: Vec<(Document, String)>,
+    /// Why the rest of the file cannot be read, if so. What came before is there.
+    pub error: Option<LoadError>,
+}
+
+/// Reads a file of results and measurements, one after another; `-` reads stdin. If a place in it
+/// cannot be read, what comes before is kept if it is of a measurement, which is useful without its
+/// end.
+///
+/// # Errors
+/// If the file cannot be read, holds nothing of use, or has results of cases before the place that
+/// cannot be read.
+pub fn contents(path: &Path) -> Result<Contents, LoadError> {
+    contents_of(&text(path)?, path)
+}
+
+/// Reads a text, as [`contents`] does. `path` is the text's name in errors.
+///
+/// # Errors
+/// As [`contents`].
+pub fn contents_of(text: &str, path: &Path) -> Result<Contents, LoadError> {
+    let mut contents = Contents::default();
+    let error = read(text, path, &mut |document, json| {
+        match document {
+            Value::Result(result) => contents.results.push(Loaded { result: *result, json: json.to_owned() }),
+            Value::Measured(document) => contents.measured.push((*document, json.to_owned())),
+        }
+        None
+    });
+    match error {
+        Err(error) if contents.measured.is_empty() || !contents.results.is_empty() => Err(error),
+        error => Ok(Contents { error: error.err(), ..contents }),
+    }
+}
+
 /// Reads a file with one result or several, one after another; `-` reads stdin.
 ///
 /// # Errors
 /// If the file cannot be read, or contains anything but results.
 pub fn load(path: &Path) -> Result<Vec<Loaded>, LoadError> {
-    let error = |reason| LoadError { path: path.to_owned(), place: None, reason };
-    let mut bytes = Vec::new();
-    let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().read_to_end(&mut bytes).map(|_| ()),
-        false => std::fs::read(path).map(|read| bytes = read),
-    };
-    read.map_err(|reason| error(Reason::Unreadable(reason)))?;
-    let text = String::from_utf8(bytes).map_err(|not| error(Reason::NotText(not.utf8_error().valid_up_to())))?;
-    parse(&text, path)
+    parse(&text(path)?, path)
 }
 
 /// Reads the results in a text, as [`load`] does. `path` is the text's name in errors.
@@ -121,18 +165,55 @@ pub fn load(path: &Path) -> Result<Vec<Loaded>, LoadError> {
 /// # Errors
 /// If the text contains anything but results.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Loaded>, LoadError> {
+    let mut found: Vec<Loaded> = Vec::new();
+    read(text, path, &mut |document, json| match document {
+        Value::Result(result) => {
+            found.push(Loaded { result: *result, json: json.to_owned() });
+            None
+        }
+        Value::Measured(document) => Some(Reason::Measurement(
+            match *document {
+                Document::Live(_) => LIVE,
+                Document::Result(_) => TRAFFIC,
+                Document::Stat(_) => STAT,
+            }
+            .to_owned(),
+        )),
+    })?;
+    Ok(found)
+}
+
+/// The text of a file.
+fn text(path: &Path) -> Result<String, LoadError> {
+    let error = |reason| LoadError { path: path.to_owned(), place: None, reason };
+    let mut bytes = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin().read_to_end(&mut bytes).map(|_| ()),
+        false => std::fs::read(path).map(|read| bytes = read),
+    };
+    read.map_err(|reason| error(Reason::Unreadable(reason)))?;
+    String::from_utf8(bytes).map_err(|not| error(Reason::NotText(not.utf8_error().valid_up_to())))
+}
+
+/// A value of a file.
+enum Value {
+    Result(Box<CaseResult>),
+    Measured(Box<Document>),
+}
+
+/// Calls `take` with each value and its JSON, until there is one that cannot be read or that `take`
+/// refuses.
+fn read(text: &str, path: &Path, take: &mut dyn FnMut(Value, &str) -> Option<Reason>) -> Result<(), LoadError> {
     let error = |place, reason| LoadError { path: path.to_owned(), place, reason };
     // A result is one long line.
     let at = |byte: usize, reason| error(Some(Place::in_long_line(text, byte)), reason);
-    let mut found: Vec<Loaded> = Vec::new();
-    let mut begin = 0;
+    let (mut begin, mut results) = (0, false);
     while let Some(skip) = text[begin..].find(|c: char| !c.is_whitespace()) {
         begin += skip;
-        let mut values = Deserializer::from_str(&text[begin..]).into_iter::<Value>();
+        let mut values = Deserializer::from_str(&text[begin..]).into_iter::<serde_json::Value>();
         let value = match values.next() {
             Some(Ok(value)) => value,
             Some(Err(not)) => {
-                let results = !found.is_empty();
                 return Err(match not.is_eof() {
                     true => at(text.len(), Reason::CutShort { results }),
                     false => at(begin + offset(&text[begin..], &not), Reason::NotJson { results, why: why(&not) }),
@@ -142,28 +223,41 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Loaded>, LoadError> {
         };
         let end = begin + values.byte_offset();
         let json = &text[begin..end];
-        if let Some((byte, reason)) = not_a_result(json, &value) {
-            return Err(at(begin + byte, reason));
+        let value = value_of(json, &value).map_err(|(byte, reason)| at(begin + byte, reason))?;
+        if let Some(reason) = take(value, json) {
+            return Err(at(begin, reason));
         }
-        let result: CaseResult =
-            serde_json::from_str(json).map_err(|not| at(begin + offset(json, &not), Reason::Changed(why(&not))))?;
-        found.push(Loaded { result, json: json.to_owned() });
-        begin = end;
+        (begin, results) = (end, true);
     }
-    if found.is_empty() { Err(error(None, Reason::Empty)) } else { Ok(found) }
+    if results { Ok(()) } else { Err(error(None, Reason::Empty)) }
 }
 
-/// Why a value's schema is not that of a result, and at which byte of its JSON.
-fn not_a_result(json: &str, value: &Value) -> Option<(usize, Reason)> {
-    match value.get("schema").and_then(Value::as_str) {
-        Some(SCHEMA) => None,
-        Some(other) => {
+/// A value by its schema; or why it is none, and at which byte of its JSON.
+fn value_of(json: &str, value: &serde_json::Value) -> Result<Value, (usize, Reason)> {
+    fn typed<T: serde::de::DeserializeOwned>(json: &str) -> Result<T, (usize, Reason)> {
+        serde_json::from_str(json).map_err(|not| (offset(json, &not), Reason::Changed(why(&not))))
+    }
+    let measured = |document| Value::Measured(Box::new(document));
+    let Some(schema) = value.get("schema").and_then(serde_json::Value::as_str) else {
+        return Err((0, Reason::NoSchema));
+    };
+    match schema {
+        SCHEMA => typed(json).map(|result| Value::Result(Box::new(result))),
+        LIVE => typed(json).map(|line| measured(Document::Live(line))),
+        TRAFFIC => typed(json).map(|result| measured(Document::Result(result))),
+        STAT => typed(json).map(|line| measured(Document::Stat(line))),
+        other => {
             let byte = json.find(&format!("\"{other}\"")).unwrap_or(0);
-            let version = other.starts_with("altq.result/");
-            let reason = if version { Reason::OtherVersion } else { Reason::OtherSchema };
-            Some((byte, reason(other.to_owned())))
+            let name = |schema: &str| schema.split('/').next().map(str::to_owned);
+            let known = [SCHEMA, LIVE, TRAFFIC, STAT].into_iter().find(|known| name(known) == name(other));
+            Err((
+                byte,
+                match known {
+                    Some(known) => Reason::OtherVersion(other.to_owned(), known),
+                    None => Reason::OtherSchema(other.to_owned()),
+                },
+            ))
         }
-        None => Some((0, Reason::NoSchema)),
     }
 }
 
@@ -209,7 +303,8 @@ mod tests {
             (r#"{"a":1}"#, "r.json:1:1: this is no result: it has no \"schema\""),
             (
                 r#"{"schema":"altq.check/1"}"#,
-                "r.json:1:11: the schema is \"altq.check/1\", not \"altq.result/1\"; altq sim",
+                "r.json:1:11: the schema is \"altq.check/1\", not \"altq.result/1\", \"altq.traffic/1\", \
+                 \"altq.traffic_live/1\" or \"altq.stat/1\"; altq sim",
             ),
             (r#"{"schema":"altq.result/2"}"#, "not \"altq.result/1\"; it is of another version of altq"),
             // The parser gives the end of the word, or the character behind it, depending on the

@@ -3,23 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use altq_pages::flent;
-use altq_pages::html::{self, Source, text::slug};
+use altq_pages::html::{self, PolicyText, Source, text::slug};
 use altq_pages::load::{self, Loaded};
+use altq_pages::measured::Measured;
 use anyhow::Context as _;
 
 use crate::exit::Exit;
 use crate::export::Export;
 use crate::output;
+use crate::policy::load_policy;
 
 /// Options of `altq report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Results, as `altq sim --json` and `altq lab --json` print them; `-` reads stdin. Several
-    /// results of one case are put together
+    /// Results, as `altq sim --json` and `altq lab --json` print them, and measurements, as
+    /// `altq traffic --json` and `altq run --json` print them; `-` reads stdin. Several results of
+    /// one case are put together, and so are measurements
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// File for the page [default: stdout]
-    #[arg(short, long, value_name = "FILE.html", conflicts_with = "flent")]
+    #[arg(short, long, visible_alias = "out", value_name = "FILE.html", conflicts_with = "flent")]
     output: Option<PathBuf>,
     /// Writes a page for each case and an index.html to this folder instead
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "flent"])]
@@ -32,22 +35,40 @@ pub struct Args {
     /// The row of the run that the flent file is about
     #[arg(long, value_name = "NAME", requires = "flent")]
     row: Option<String>,
-    /// The heading of a page that has several cases
-    #[arg(long, value_name = "TEXT", default_value = "altq report")]
-    title: String,
+    /// The heading of a page of measurements, or of several cases [default: Measurement, or altq
+    /// report]
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// The policy that was in force during a measurement, for the page
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["flent", "each"])]
+    policy: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let mut loaded: Vec<Loaded> = Vec::new();
+    let (mut loaded, mut measured, mut notes): (Vec<Loaded>, _, _) = (Vec::new(), Measured::default(), Vec::new());
     for path in &args.results {
-        match load::load(path) {
-            Ok(results) => loaded.extend(results),
+        match load::contents(path) {
+            Ok(contents) => {
+                loaded.extend(contents.results);
+                measured.add(&path.display().to_string(), contents.measured);
+                if let Some(error) = contents.error {
+                    eprintln!("altq report: {error}");
+                    notes.push(format!("{}; the page shows what comes before", first_line(&error.to_string())));
+                }
+            }
             Err(error) => {
                 eprintln!("altq report: {error}");
                 return Ok(Exit::Usage);
             }
         }
+    }
+    if !measured.is_empty() {
+        return of_measurement(args, &measured, &loaded, &notes);
+    }
+    if args.policy.is_some() {
+        eprintln!("altq report: --policy belongs to a measurement, and none was given; results name their policies");
+        return Ok(Exit::Usage);
     }
     if args.export.flent.is_some() {
         return as_flent(args, &loaded);
@@ -55,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let sources: Vec<Source<'_>> = loaded.iter().map(Loaded::source).collect();
     if let Some(folder) = &args.each {
         std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-        let pages = each(&args.title, &sources);
+        let pages = each(args.title.as_deref().unwrap_or(TITLE), &sources);
         for (name, page) in &pages {
             write(&folder.join(name), page)?;
         }
@@ -64,15 +85,48 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let title = match sources.as_slice() {
         [one] => one.result.case.clone(),
-        _ => args.title.clone(),
+        _ => args.title.clone().unwrap_or_else(|| TITLE.into()),
     };
-    let page = html::page(&title, &sources);
+    give(args, &html::page(&title, &sources))
+}
+
+/// The heading of several cases.
+const TITLE: &str = "altq report";
+
+/// The page of measurements, with results of cases below them. If a file could be read in part
+/// only, the page shows that part, and the exit code is [`Exit::Failed`].
+fn of_measurement(args: &Args, measured: &Measured, loaded: &[Loaded], notes: &[String]) -> anyhow::Result<Exit> {
+    if args.export.flent.is_some() || args.each.is_some() {
+        eprintln!("altq report: a measurement becomes one page; --flent and --each take results of cases");
+        return Ok(Exit::Usage);
+    }
+    let mut policy = None;
+    if let Some(path) = &args.policy {
+        if load_policy(path, None).is_none() {
+            return Ok(Exit::Usage);
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        policy = Some((path.display().to_string(), text));
+    }
+    let policy = policy.as_ref().map(|(name, text)| PolicyText { name, text });
+    let sources: Vec<Source<'_>> = loaded.iter().map(Loaded::source).collect();
+    let title = args.title.as_deref().unwrap_or("Measurement");
+    let exit = give(args, &html::measured_page(title, measured, policy, notes, &sources))?;
+    Ok(if notes.is_empty() { exit } else { Exit::Failed })
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or(text)
+}
+
+/// Writes the page to its file, or to standard output.
+fn give(args: &Args, page: &str) -> anyhow::Result<Exit> {
     match &args.output {
         Some(path) => {
-            write(path, &page)?;
+            write(path, page)?;
             eprintln!("altq report: the page is in {}", path.display());
         }
-        None => output::print(&page)?,
+        None => output::print(page)?,
     }
     Ok(Exit::Ok)
 }

@@ -6,12 +6,14 @@
 //!  promises   expectations: verdicts and gauges   worlds    the simulator and the lab
 //!  runs       over time, delays, shares           made      how a result was made
 //!  element    tables, legends, charts             text      figures, paragraphs, names of files
+//!  measured   runs of altq traffic and altq run
 //! ```
 
 mod case;
 mod compare;
 mod element;
 mod made;
+mod measured;
 mod promises;
 mod runs;
 pub mod text;
@@ -20,9 +22,11 @@ mod worlds;
 use altq_cases::result::CaseResult;
 pub use compare::{Summary, summary};
 use maud::{Markup, PreEscaped, html};
+pub use measured::PolicyText;
 use text::{deviation, slug};
 pub use worlds::{Difference, difference};
 
+use crate::measured::Measured;
 use crate::plot::{CHART_STYLE, COLOURS, STYLES};
 
 /// A result, and the JSON from which it was read.
@@ -40,10 +44,31 @@ const STYLE: &str = include_str!("style.css");
 
 /// One page with all these results; those of the same case are put together.
 pub fn page(title: &str, sources: &[Source<'_>]) -> String {
-    let cases = cases(sources);
+    document(title, &body(title, sources))
+}
+
+/// One page with measurements, and below them results of cases, if there are any. `notes` say what
+/// could not be read.
+pub fn measured_page(
+    title: &str,
+    measured: &Measured,
+    policy: Option<PolicyText<'_>>,
+    notes: &[String],
+    sources: &[Source<'_>],
+) -> String {
     document(
         title,
         &html! {
+            h1 { (title) } "\n"
+            (measured::section(measured, policy, notes))
+            @if !sources.is_empty() { (body("Cases", sources)) }
+        },
+    )
+}
+
+fn body(title: &str, sources: &[Source<'_>]) -> Markup {
+    let cases = cases(sources);
+    html! {
             @if cases.len() > 1 {
                 h1 { (title) } "\n"
                 (overview(sources, &|case| format!("#{}", slug(case))))
@@ -51,8 +76,7 @@ pub fn page(title: &str, sources: &[Source<'_>]) -> String {
             @for (name, sources) in &cases {
                 section.case id=(slug(name)) { "\n" (case::section(name, sources)) } "\n"
             }
-        },
-    )
+    }
 }
 
 /// A page with links to the pages of cases. `link` returns the name of a case's page.
@@ -154,5 +178,47 @@ fn hatches() -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::plot::Style;
+
+    /// What the style sheets say about a line of these classes: the last rule for each property
+    /// counts, because all rules name two classes at most.
+    fn look(classes: &str) -> String {
+        let sheet = format!("{CHART_STYLE}{STYLE}");
+        let has = |selector: &str| {
+            let mut names = selector.trim().split('.').skip(1).peekable();
+            selector.trim().starts_with('.')
+                && names.peek().is_some()
+                && names.all(|name| name == "line" || classes.split(' ').any(|class| class == name))
+        };
+        let mut said: [(usize, &str); 3] = [(0, ""); 3];
+        let without_comments: String = sheet.split("/*").map(|piece| piece.rsplit("*/").next().unwrap_or("")).collect();
+        for rule in without_comments.split('}') {
+            let Some((selectors, body)) = rule.split_once('{') else { continue };
+            let matching = selectors.split(',').filter(|selector| has(selector));
+            let Some(specific) = matching.map(|selector| selector.matches('.').count()).max() else { continue };
+            for (n, property) in ["color", "stroke-dasharray", "stroke-width"].into_iter().enumerate() {
+                for (name, value) in body.split(';').filter_map(|line| line.split_once(':')) {
+                    if name.trim() == property && specific >= said[n].0 {
+                        said[n] = (specific, value);
+                    }
+                }
+            }
+        }
+        said.map(|(_, value)| value.trim().to_owned()).join(" ")
+    }
+
+    #[test]
+    fn thirty_six_lines_look_different() {
+        let looks: BTreeSet<String> = (0..36).map(|n| look(&Style::nth(n).class())).collect();
+        assert_eq!(looks.len(), 36, "{looks:#?}");
+        assert!(look("s0").starts_with("var(--c0)"), "{}", look("s0"));
     }
 }

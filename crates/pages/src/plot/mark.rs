@@ -111,7 +111,7 @@ impl Mark {
     }
 
     /// The values on the vertical axis.
-    pub(super) fn ys(&self) -> Vec<f64> {
+    pub(crate) fn ys(&self) -> Vec<f64> {
         match self {
             Mark::Line(_, points) | Mark::Steps(_, points) | Mark::Needles(_, points) => {
                 points.iter().map(|(_, y)| *y).collect()
