@@ -424,11 +424,33 @@ fn the_obvious_slips_are_answered() {
             case.replace("from = 'a', to = 'b', policy", "from = 'a', to = 'bb', policy"),
             "there is no host called \"bb\"; did you mean \"b\"?",
         ),
+        // The key is meant, not its table.
+        (format!("{case}stream = 2\n"), "wrong.toml:14:1: unknown field `stream`; did you mean \"streams\"?"),
+        (
+            format!("{case}[[expect]]\nflow = 'f'\nmesure = 'loss'\n"),
+            "wrong.toml:16:1: unknown field `mesure`; did you mean \"measure\"?",
+        ),
+        (
+            format!("{case}[[columns]]\npolicy_file = 'p.altq'\nnmae = 'x'\n"),
+            "wrong.toml:16:1: unknown field `nmae`; did you mean \"name\"?",
+        ),
+        (case.replace("size = 100", "colour = 100"), "unknown field `colour`. The fields here: name, kind,"),
+        (case.replace("description = 'd'\n", ""), "wrong.toml:1:1: missing field `description`"),
     ];
     for (text, said) in slips {
         folder.write("wrong.toml", &text);
         let (code, _, error) = folder.altq(&["sim", "wrong.toml"]);
         assert!(code == 2 && error.contains(said), "{code} {error}");
+    }
+    // A case where a policy belongs, and the other way round.
+    for command in [&["check"][..], &["convert"], &["run"], &["replay", "--arrivals", "list.csv"]] {
+        let (code, _, error) = folder.altq(&[command, &["right.toml"]].concat());
+        assert!(code == 2 && error.contains("error[a-case]"), "{code} {error}");
+        assert!(error.contains("`altq sim right.toml` or `altq lab right.toml` runs it"), "{error}");
+    }
+    for command in ["sim", "lab"] {
+        let (code, _, error) = folder.altq(&[command, "p.altq"]);
+        assert!(code == 2 && error.contains("p.altq: it is a policy by its name"), "{code} {error}");
     }
     folder.write("list.csv", &list());
     let (code, _, error) = folder.altq(&["replay", "p.altq", "--arrivals", "list.csv", "--wire-rate", "5"]);

@@ -38,14 +38,19 @@ pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Faile
         return Err(failed(findings, sources));
     };
     let Some(language) = language.or_else(|| Language::of(path, sources.text(source))) else {
-        findings.push(
-            Diagnostic::error(
-                "unknown-language",
-                Span { source, start: 0, end: 0 },
-                format!("the name {} does not tell which language this is", path.display()),
-            )
-            .help("name it .altq, or give --language native, altq, pf, tc or mqc"),
-        );
+        let start = Span { source, start: 0, end: 0 };
+        let name = path.display();
+        findings.push(if path.extension().is_some_and(|extension| extension == "toml") {
+            let why = format!("{name} is a case by its name, and this command reads a policy");
+            Diagnostic::error("a-case", start, why).help(format!(
+                "`altq sim {name}` or `altq lab {name}` runs it; its policy is in its key policy, or in the file that \
+                 its key policy_file names"
+            ))
+        } else {
+            let error = format!("the name {name} does not tell which language this is");
+            Diagnostic::error("unknown-language", start, error)
+                .help("name it .altq, or give --language native, altq, pf, tc or mqc")
+        });
         return Err(failed(findings, sources));
     };
     parse(source, sources, findings, language)

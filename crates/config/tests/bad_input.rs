@@ -51,6 +51,9 @@ fn native_places() {
         ("link ^l { scheduler cbq }", "missing-word", "rate 100Mbit/s"),
         ("^", "no-link", "link wan"),
         ("^# nothing\n", "no-link", ""),
+        // Inside a link.
+        (&link("^include \"x.altq\""), "unknown-word", "beside the links and sets"),
+        (&link("class a { ^include \"x.altq\" }"), "unknown-word", "beside the links and sets"),
         // Classes of wfq.
         (&wfq("class a { ^priority 7 default }"), "unknown-word", "low-latency 1Mbit/s"),
         (&wfq("class a { ^queue-limit 64 default }"), "unknown-word", "limit 64packets"),

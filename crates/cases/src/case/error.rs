@@ -37,7 +37,7 @@ impl CaseError {
 pub(super) fn explained(text: &str, error: &toml::de::Error) -> (Stretch, String) {
     let message = error.message();
     if let Some(field) = between(message, "missing field `", "`")
-        && let Some((key, at)) = misspelt(text, field)
+        && let Some((key, at)) = misspelt(text, error.span().map_or(0, |span| span.start), field)
     {
         return (Some(at..at + key.len()), format!("unknown field `{key}`; did you mean {field:?}?"));
     }
@@ -57,19 +57,59 @@ fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
     Some(rest.split_once(end)?.0)
 }
 
-/// The first key at the top of a file that may have been meant as `field`, and where it begins.
-fn misspelt<'t>(text: &'t str, field: &str) -> Option<(&'t str, usize)> {
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        if line.trim_start().starts_with('[') {
+/// The first key of a table that may have been meant as `field`, and where it begins. `start` is
+/// where the table begins: at its header in brackets, at its brace, or at the top of the file.
+fn misspelt<'t>(text: &'t str, start: usize, field: &str) -> Option<(&'t str, usize)> {
+    let own = text.get(start..)?;
+    let header = if own.starts_with('[') { own.find('\n').unwrap_or(own.len()) } else { 0 };
+    let is_key = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    // Braces that are open, the text that is, and whether a key may begin here.
+    let (mut depth, mut quote, mut begins) = (0, None, true);
+    let (mut at, inline) = (header, own.starts_with('{'));
+    while let Some(c) = own.get(at..)?.chars().next() {
+        let rest = own.get(at..)?;
+        match (quote, c) {
+            (Some(end), _) if rest.starts_with(end) => {
+                quote = None;
+                at += str::len(end);
+                continue;
+            }
+            // What an escape stands for does not end the text.
+            (Some("\"" | "\"\"\""), '\\') => at += rest.chars().nth(1).map_or(0, char::len_utf8),
+            (Some(_), _) => {}
+            (None, '"' | '\'') => {
+                let marks = ["\"\"\"", "'''", "\"", "'"];
+                let mark = marks.into_iter().find(|mark| rest.starts_with(mark))?;
+                (quote, begins) = (Some(mark), false);
+                at += mark.len();
+                continue;
+            }
+            (None, '#') => {
+                at += rest.find('\n').unwrap_or(rest.len());
+                continue;
+            }
+            // The next table begins.
+            (None, '[') if begins && !inline && depth == 0 => return None,
+            (None, '{' | '[') => (depth, begins) = (depth + 1, true),
+            (None, '}' | ']') => (depth, begins) = (depth - 1, false),
+            (None, '\n' | ',') => begins = true,
+            (None, ' ' | '\t' | '\r') => {}
+            (None, _) if begins && depth == i32::from(inline) => {
+                let key = rest.split(|c| !is_key(c)).next().unwrap_or("");
+                let is_followed = rest.get(key.len()..)?.trim_start().starts_with('=');
+                if is_followed && key != field && nearest(key, [field]).is_some() {
+                    return Some((key, start + at));
+                }
+                begins = false;
+                at += key.len().max(c.len_utf8());
+                continue;
+            }
+            (None, _) => begins = false,
+        }
+        if inline && depth == 0 {
             return None;
         }
-        let begin = at + line.len() - line.trim_start().len();
-        at += line.len();
-        let key = line.split_once('=').map(|(key, _)| key.trim()).filter(|key| *key != field);
-        if let Some(key) = key.filter(|key| nearest(key, [field]).is_some()) {
-            return Some((key, begin));
-        }
+        at += c.len_utf8();
     }
     None
 }
@@ -85,3 +125,31 @@ impl fmt::Display for CaseError {
 }
 
 impl std::error::Error for CaseError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<'t>(text: &'t str, table: &str, field: &str) -> Option<&'t str> {
+        misspelt(text, text.find(table).unwrap(), field).map(|(key, at)| {
+            assert_eq!(text.get(at..at + key.len()), Some(key));
+            key
+        })
+    }
+
+    #[test]
+    fn a_misspelt_key_is_looked_for_in_its_own_table_only() {
+        let text = "nmae = 'c'\npolicy = \"\"\"\ndescriptoin = 1\n[[x]]\n\"\"\"\n\
+                    hosts = [\n  { nam = 'a', at = [1] },\n\
+                    ]\n\
+                    descripton = 'd' # name\n[[columns]]\nnaem = 'e'\n[[flows]]\nname = 'f'\nexpeted = 1\n";
+        assert_eq!(found(text, "nmae", "name"), Some("nmae"));
+        assert_eq!(found(text, "nmae", "description"), Some("descripton"));
+        assert_eq!(found(text, "[[columns", "name"), Some("naem"));
+        assert_eq!(found(text, "[[flows", "expected"), Some("expeted"));
+        assert_eq!(found(text, "{ nam", "name"), Some("nam"));
+        assert_eq!(found(text, "{ nam", "description"), None);
+        assert_eq!(found(text, "[[columns", "expected"), None);
+        assert_eq!(found("name = 'ä\nb", "name", "description"), None);
+    }
+}

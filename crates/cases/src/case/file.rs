@@ -149,6 +149,11 @@ impl Case {
 /// The text of a file.
 fn read_file(path: &Path) -> std::result::Result<String, CaseError> {
     let text = std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
+    if path.extension().is_some_and(|extension| extension == "altq" || extension == "conf") {
+        let why = "it is a policy by its name, and this command runs a case, a .toml file that names the policy in \
+                   policy_file (docs/cases.md); `altq check` reads a policy";
+        return Err(CaseError::plain(path, why.into()));
+    }
     String::from_utf8(text)
         .map_err(|error| CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to())))
 }

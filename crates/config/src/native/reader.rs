@@ -13,6 +13,10 @@ use crate::diagnostic::{Diagnostic, Findings, Sources, Span, short};
 use crate::literal::{Wrong, policy};
 use crate::suggest::did_you_mean;
 
+/// The way out where `include` stands inside of something.
+const INCLUDE: &str = "`include` stands at the top of a file, beside the links and sets: what it reads are whole \
+    links and sets, not parts of a link";
+
 /// What every part of the parser needs.
 pub struct Reader<'a> {
     /// The texts.
@@ -117,7 +121,10 @@ impl<'a> Reader<'a> {
         match &tree.what {
             What::Word => {
                 let text = self.slice(tree.span);
-                let help = did_you_mean(text, words.iter().copied());
+                let help = match text {
+                    "include" => Some(INCLUDE.to_owned()),
+                    _ => did_you_mean(text, words.iter().copied()),
+                };
                 self.error("unknown-word", tree.span, format!("{place} does not know `{}`", short(text)), help);
             }
             What::Group { .. } => {
