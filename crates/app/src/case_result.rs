@@ -1,12 +1,16 @@
 //! Formats the result of a case as text, whether the case ran in the simulator or in the lab.
 
+use std::collections::HashSet;
+
 use altq_cases::case::{Bound, Unit};
-use altq_cases::result::CaseResult;
+use altq_cases::result::{CaseResult, ClassNames, FlowResult};
 
-use crate::output;
+use crate::chosen::{Chosen, Shown};
+use crate::{output, tree};
 
-/// The whole text: tables of expectations, figures, classes, flows and kernel schedulers.
-pub fn text(description: &str, result: &CaseResult) -> String {
+/// The whole text: tables of expectations, figures, classes, flows and kernel schedulers. Of the
+/// classes those that are chosen.
+pub fn text(description: &str, result: &CaseResult, chosen: &Chosen) -> String {
     let mut out = format!("{}: {}\n", result.case, description.trim());
     if !result.valid {
         out += "INVALID: these figures are not to be trusted\n";
@@ -38,22 +42,22 @@ pub fn text(description: &str, result: &CaseResult) -> String {
     }
     out += &table(result);
     // A case with many rows has too many classes and flows to print; --json has them.
-    let is_table = result.figures.iter().any(|figure| figure.row.is_some());
+    let is_table = result.figures.iter().any(|figure| figure.row.is_some()) && chosen.all();
     let (classes, flows) =
         if is_table { (&[][..], &[][..]) } else { (result.classes.as_slice(), result.flows.as_slice()) };
     let mut rows = vec![row(&["class", "sent", "borrowed", "p50", "p99", "drops"])];
-    for class in classes {
+    let (shown, left_out) = chosen.trees(classes);
+    for Shown { class, depth, .. } in &shown {
         let report = &class.report;
         let delay = |value: Option<u64>| value.map_or("-".into(), output::time);
-        let name = match (&class.column, &report.parent) {
-            (Some(column), None) => format!("{column}: {}", class.link),
-            (None, None) => class.link.clone(),
-            (_, Some(_)) => format!("  {}", report.name),
+        let name = match report.parent {
+            Some(_) => report.name.clone(),
+            None => run_of(class.row.as_deref(), class.column.as_deref(), &class.link),
         };
         let borrowed =
             if report.sent_bytes == 0 { "-".into() } else { output::percent(report.borrowed_bytes, report.sent_bytes) };
         rows.push(vec![
-            name,
+            tree::name(&name, *depth),
             output::rate(report.rate_bit_s),
             borrowed,
             delay(report.delay_ns.p50),
@@ -65,18 +69,33 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         out += "\n";
         out += &output::table(&rows);
     }
+    if left_out > 0 {
+        out += &format!("{} of {} classes are shown\n", shown.len(), shown.len() + left_out);
+    }
+    // With --class only the flows of these classes.
+    let names = ClassNames::of(classes);
+    let of: HashSet<_> = shown
+        .iter()
+        .filter(|shown| shown.wanted)
+        .map(|shown| (shown.class.row.as_deref(), shown.class.column.as_deref(), names.name(shown.class)))
+        .collect();
+    let belongs = |flow: &&FlowResult| {
+        let class = flow.class.clone().unwrap_or_default();
+        !chosen.by_name() || of.contains(&(flow.row.as_deref(), flow.column.as_deref(), class))
+    };
     // Columns that are shown only if a flow of the case has them.
-    let (has_requests, has_losses) = (
-        result.flows.iter().any(|flow| flow.transactions_per_s.is_some()),
-        result.flows.iter().any(|flow| flow.sent_packets.is_some() && flow.received_packets.is_some()),
-    );
+    let any = |has: fn(&FlowResult) -> bool| result.flows.iter().any(has);
+    let has_requests = any(|flow| flow.transactions_per_s.is_some());
+    let has_losses = any(|flow| flow.lost_packets.is_some());
+    let has_under_way = any(|flow| flow.under_way_packets.is_some_and(|count| count > 0));
     let mut rows = vec![row(&["flow", "class", "goodput", "delay p50", "p99", "rtt p50", "p99"])];
     rows[0].extend(has_requests.then(|| "requests/s".to_string()));
     rows[0].extend(has_losses.then(|| "lost".to_string()));
-    for flow in flows {
+    rows[0].extend(has_under_way.then(|| "under way".to_string()));
+    for flow in flows.iter().filter(belongs) {
         let time = |value: Option<u64>| value.map_or("-".into(), output::time);
         rows.push(vec![
-            flow.column.as_ref().map_or(flow.name.clone(), |column| format!("{column}: {}", flow.name)),
+            run_of(flow.row.as_deref(), flow.column.as_deref(), &flow.name),
             flow.class.clone().unwrap_or("-".into()),
             output::rate(flow.goodput_bit_s),
             time(flow.delay_ns.p50),
@@ -84,13 +103,15 @@ pub fn text(description: &str, result: &CaseResult) -> String {
             time(flow.rtt_ns.p50),
             time(flow.rtt_ns.p99),
         ]);
-        let lost = match (flow.sent_packets, flow.received_packets) {
-            (Some(sent), Some(received)) => output::percent(sent.saturating_sub(received), sent),
+        let lost = match (flow.lost_packets, flow.received_packets) {
+            (Some(lost), Some(received)) => output::percent(lost, lost + received),
             _ => "-".into(),
         };
         if let Some(cells) = rows.last_mut() {
             cells.extend(has_requests.then(|| flow.transactions_per_s.map_or("-".into(), |n| format!("{n:.0}"))));
             cells.extend(has_losses.then_some(lost));
+            let under_way = || flow.under_way_packets.map_or("-".into(), |count| count.to_string());
+            cells.extend(has_under_way.then(under_way));
         }
     }
     if rows.len() > 1 {
@@ -121,6 +142,12 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         }
     }
     out
+}
+
+/// What is printed of a link or flow of a run: `row, column: name`.
+fn run_of(row: Option<&str>, column: Option<&str>, name: &str) -> String {
+    let whose: Vec<&str> = row.into_iter().chain(column).collect();
+    if whose.is_empty() { name.to_owned() } else { format!("{}: {name}", whose.join(", ")) }
 }
 
 /// The table of the case's figures: the published value, and what was measured in each column with

@@ -1,5 +1,9 @@
 //! Exit codes, the same for every command.
 
+use altq_dataplane::Error as LinkError;
+use altq_traffic::Error as TrafficError;
+use rustix::io::Errno;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -14,8 +18,102 @@ pub enum Exit {
     Differs = 3,
     /// The request was refused: by a limit, or because there is no room.
     Refused = 5,
-    /// Not permitted. A command that needs root and does not have it exits with `Unsupported`.
+    /// Not permitted: root or a capability is missing, or a token is wrong.
     NotPermitted = 6,
-    /// This host cannot do it.
+    /// This host cannot do it: its kernel or a program is missing something.
     Unsupported = 7,
+}
+
+impl Exit {
+    /// The exit code for an error, by its cause.
+    pub fn of(error: &anyhow::Error) -> Exit {
+        #[cfg(feature = "experiments")]
+        {
+            use altq_lab::topology::{NotPermitted, Unsupported};
+            if error.is::<NotPermitted>() {
+                return Exit::NotPermitted;
+            }
+            if error.is::<Unsupported>() {
+                return Exit::Unsupported;
+            }
+        }
+        match (error.downcast_ref::<LinkError>(), error.downcast_ref::<TrafficError>()) {
+            (Some(error), _) => Exit::of_link(error),
+            (_, Some(error)) => Exit::of_traffic(error),
+            _ => Exit::Failed,
+        }
+    }
+
+    /// The exit code for a link that cannot be opened, or whose loop ended.
+    pub fn of_link(error: &LinkError) -> Exit {
+        match error {
+            LinkError::NotPermitted { .. } => Exit::NotPermitted,
+            LinkError::Unsupported { .. } => Exit::Unsupported,
+            LinkError::Link(_) | LinkError::Spec { .. } | LinkError::NoInterface { .. } => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+
+    /// The exit code for an error of generators, server or client.
+    pub fn of_traffic(error: &TrafficError) -> Exit {
+        use altq_traffic::Refusal;
+        match error {
+            TrafficError::Wrong(_) => Exit::Usage,
+            TrafficError::Unsupported(_) | TrafficError::Refused { why: Refusal::Unsupported, .. } => Exit::Unsupported,
+            TrafficError::NotPermitted(_) | TrafficError::Refused { why: Refusal::Token, .. } => Exit::NotPermitted,
+            TrafficError::Refused { why: Refusal::Cap | Refusal::Busy, .. } => Exit::Refused,
+            TrafficError::Io { source, .. } => match Errno::from_io_error(source) {
+                Some(Errno::PERM | Errno::ACCESS) => Exit::NotPermitted,
+                // The kernel has no such protocol, call or option.
+                Some(
+                    Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOPROTOOPT,
+                ) => Exit::Unsupported,
+                _ => Exit::Failed,
+            },
+            _ => Exit::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use altq_traffic::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_6_and_what_the_host_lacks_is_7() {
+        let io = |code: Errno| io::Error::from(code);
+        let traffic = |code| anyhow::Error::from(TrafficError::Io { doing: "a socket".into(), source: io(code) });
+        let refused = |why| anyhow::Error::from(TrafficError::Refused { why, reason: "no".into() });
+        let (what, right) = ("sending", "CAP_NET_RAW");
+        let mut table: Vec<(anyhow::Error, u8)> = vec![
+            (LinkError::NotPermitted { what, right, source: io(Errno::PERM) }.into(), 6),
+            (LinkError::Unsupported { what, source: io(Errno::NOSYS) }.into(), 7),
+            (LinkError::Io { what, source: io(Errno::IO) }.into(), 1),
+            (LinkError::Link("no device".into()).into(), 2),
+            (TrafficError::NotPermitted("root only".into()).into(), 6),
+            (TrafficError::Unsupported("no such control".into()).into(), 7),
+            (traffic(Errno::ACCESS), 6),
+            (traffic(Errno::PERM), 6),
+            (traffic(Errno::AFNOSUPPORT), 7),
+            (traffic(Errno::CONNREFUSED), 1),
+            (refused(Refusal::Token), 6),
+            (refused(Refusal::Unsupported), 7),
+            (refused(Refusal::Cap), 5),
+            (anyhow::anyhow!("something"), 1),
+        ];
+        #[cfg(feature = "experiments")]
+        {
+            use altq_lab::topology::{NotPermitted, Unsupported};
+            table.push((NotPermitted("run it with sudo".into()).into(), 6));
+            table.push((anyhow::Error::from(NotPermitted("as root".into())).context("the wires"), 6));
+            table.push((Unsupported("no namespaces".into()).into(), 7));
+        }
+        for (error, code) in table {
+            assert_eq!(Exit::of(&error) as u8, code, "{error:#}");
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "experiments")]
 mod case_result;
+#[cfg(feature = "experiments")]
+mod chosen;
 mod commands;
 #[cfg(feature = "experiments")]
 mod demo;
@@ -11,9 +13,12 @@ mod export;
 mod output;
 mod policy;
 #[cfg(feature = "experiments")]
+mod progress;
+#[cfg(feature = "experiments")]
 mod stat_format;
 #[cfg(all(test, feature = "experiments"))]
 mod tests;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -72,7 +77,7 @@ fn main() -> ExitCode {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) => {
             eprintln!("altq: {error:#}");
-            ExitCode::from(Exit::Failed as u8)
+            ExitCode::from(Exit::of(&error) as u8)
         }
     }
 }

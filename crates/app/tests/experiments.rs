@@ -234,7 +234,8 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
     // Nothing could run, so the command does not succeed. Without root the lab itself is not
     // available.
-    assert_eq!(code, 7, "{out}{error}");
+    let possible = !error.contains("--world sim needs none of it");
+    assert!(code == 7 || code == 6 && !possible, "{code} {out}{error}");
     if !error.contains("--world sim needs none of it") {
         assert!(
             out.contains("SKIP     lab  high: the lab's queues see packets only")
@@ -292,7 +293,7 @@ fn runs_of_the_lab_go_side_by_side() {
 
     let begun = Instant::now();
     let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
-    if code == 7 && error.contains("--world sim needs none of it") {
+    if matches!(code, 6 | 7) && error.contains("--world sim needs none of it") {
         return eprintln!("SKIPPED: {error}");
     }
     let took = begun.elapsed();

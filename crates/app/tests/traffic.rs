@@ -335,7 +335,7 @@ fn every_kind_between_two_hosts() {
     if first.is_empty() {
         let mut why = String::new();
         middle.stderr.take().unwrap().read_to_string(&mut why).unwrap();
-        assert_eq!(middle.wait().unwrap().code(), Some(7), "{why}");
+        assert!(matches!(middle.wait().unwrap().code(), Some(6 | 7)), "{why}");
         return eprintln!("SKIPPED: this host cannot run a bridge: {why}");
     }
     // The program's output must be read, because it waits when the pipe is full.

@@ -445,6 +445,17 @@ pub struct FlowResult {
     /// Packets that arrived.
     #[serde(default)]
     pub received_packets: Option<u64>,
+    /// Packets lost. For these counts, all of the time from the warm-up on,
+    /// `under_way_before + sent = received + lost + under_way`.
+    #[serde(default)]
+    pub lost_packets: Option<u64>,
+    /// Packets that were in queues or on links at the end of the run. In the lab: those sent after
+    /// the last that arrived.
+    #[serde(default)]
+    pub under_way_packets: Option<u64>,
+    /// Packets that were in queues or on links at the end of the warm-up.
+    #[serde(default)]
+    pub under_way_before_packets: u64,
     /// The kind of its traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,

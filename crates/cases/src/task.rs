@@ -1,6 +1,7 @@
 //! A case to run in a world, its outcome, and the interface for watching many of them.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::case::CaseFile;
 use crate::made;
@@ -38,6 +39,38 @@ pub trait Watcher {
 
     /// True if no more tasks must begin, and running ones must not be waited for.
     fn stopped(&self) -> bool;
+}
+
+/// How far one case is. Who runs it counts, and who shows it reads, in another thread.
+#[derive(Debug, Default)]
+pub struct Progress {
+    done: AtomicU64,
+    whole: AtomicU64,
+    doing: Mutex<String>,
+}
+
+impl Progress {
+    /// Sets all the work that is to be done, in any unit.
+    pub fn set_whole(&self, whole: u64) {
+        self.whole.store(whole, Ordering::Relaxed);
+    }
+
+    /// Counts work that is done now.
+    pub fn add(&self, done: u64) {
+        self.done.fetch_add(done, Ordering::Relaxed);
+    }
+
+    /// Says what is done now.
+    pub fn set_doing(&self, text: &str) {
+        text.clone_into(&mut self.doing.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The work that is done, all the work, and what is done now.
+    pub fn read(&self) -> (u64, u64, String) {
+        let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let whole = self.whole.load(Ordering::Relaxed);
+        (self.done.load(Ordering::Relaxed).min(whole), whole, doing)
+    }
 }
 
 /// How a task's result was made: by the command `altq sim` or `altq lab` that runs this case alone.

@@ -8,10 +8,12 @@ use altq_engine::spec::SpecError;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process may not do this.
-    #[error("{what} needs root, or CAP_NET_RAW and CAP_NET_ADMIN ({source})")]
+    #[error("{what} needs root, or {right} ({source}): run it with sudo")]
     NotPermitted {
         /// What was tried.
         what: &'static str,
+        /// The capabilities that would be enough.
+        right: &'static str,
         /// What the kernel answered.
         source: io::Error,
     },
@@ -62,11 +64,21 @@ impl Error {
     /// Sorts the error of a system call into not permitted, not supported, or failed.
     pub(crate) fn of(what: &'static str, source: io::Error) -> Error {
         match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Error::NotPermitted { what, source },
+            Some(libc::EPERM | libc::EACCES) => {
+                Error::NotPermitted { what, right: "CAP_NET_RAW and CAP_NET_ADMIN", source }
+            }
             Some(libc::ENOSYS | libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => {
                 Error::Unsupported { what, source }
             }
             _ => Error::Io { what, source },
+        }
+    }
+
+    /// The error of asking for real-time priority.
+    pub(crate) fn of_realtime(source: io::Error) -> Error {
+        match Error::of("SCHED_FIFO", source) {
+            Error::NotPermitted { what, source, .. } => Error::NotPermitted { what, right: "CAP_SYS_NICE", source },
+            other => other,
         }
     }
 

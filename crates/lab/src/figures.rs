@@ -119,7 +119,8 @@ impl Figures<'_> {
             let mut times = self.times(at, from, to);
             let times = Percentiles::of(&mut times);
             let asks = self.has_round_trips(at);
-            let counts = self.edges(at, from, to).filter(|_| self.datagrams(at));
+            let counts =
+                self.edges(at, from, to).filter(|_| self.datagrams(at)).map(|(begin, end, _)| end.fates(&begin));
             FlowResult {
                 row: self.case.row.clone(),
                 column: column.map(str::to_string),
@@ -132,8 +133,11 @@ impl Figures<'_> {
                 rtt_ns: if asks { times } else { Percentiles::default() },
                 transactions_per_s: if asks { self.transactions(at, from, to) } else { None },
                 delay_ns: if counts.is_some() { times } else { Percentiles::default() },
-                sent_packets: counts.as_ref().map(|(begin, end, _)| end.sent - begin.sent),
-                received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
+                sent_packets: counts.map(|fates| fates.sent),
+                received_packets: counts.map(|fates| fates.received),
+                lost_packets: counts.map(|fates| fates.lost),
+                under_way_packets: counts.map(|fates| fates.under_way),
+                under_way_before_packets: counts.map_or(0, |fates| fates.under_way_before),
                 traffic: self.case.flows.get(at).map(|flow| Traffic::of(self.case, flow)),
                 gaps: self.run.meters.get(at).and_then(|meter| meter.gaps()),
                 standstill: if self.datagrams(at) { None } else { self.standstill(at, flow) },
@@ -315,9 +319,7 @@ impl Figures<'_> {
             Measure::DelayMax if self.datagrams(flow) => times(100),
             Measure::Loss if self.datagrams(flow) => {
                 let (begin, end, _) = self.edges(flow, from, to)?;
-                let sent = end.sent - begin.sent;
-                // Datagrams under way at the window's edges may make more received than sent.
-                (sent > 0).then(|| 1.0 - ((end.received - begin.received) as f64 / sent as f64).min(1.0))
+                end.fates(&begin).loss()
             }
             _ => None,
         }

@@ -27,6 +27,16 @@ pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Resul
     file.runs.first().iter().for_each(|run| result.describe(&run.case));
     let mut all = Vec::new();
     let bins = series::bins(prepared.len());
+    if let Some(progress) = &options.progress {
+        let time = |run: &CaseRun, column: &Prepared<'_>| {
+            run.case.duration * if column.has_peer(&run.case, peer) { 2 } else { 1 }
+        };
+        let once = |(run, columns): &(&CaseRun, Vec<Prepared<'_>>)| -> u64 {
+            columns.iter().map(|column| time(run, column)).sum()
+        };
+        let turn: u64 = prepared.iter().map(once).sum();
+        progress.set_whole(turn * u64::from(file.turns()));
+    }
     let (turns, mut left_out) = (file.turns(), vec![LeftOutTurns::default(); prepared.len()]);
     for turn in 0..turns {
         for row in order(&prepared, turn) {

@@ -22,7 +22,7 @@ use altq_traffic::udp::Reception;
 use altq_traffic::{Doing, Error, acceptor, bulk, connect, echo, flood, request, udp};
 use anyhow::{Context, bail};
 
-use super::topology::{Side, Topology, Unsupported};
+use super::topology::{NotPermitted, Side, Topology, Unsupported};
 
 /// A flow to generate.
 #[derive(Clone, Debug)]
@@ -166,10 +166,12 @@ pub fn start(
     Ok(running)
 }
 
-/// Makes the lab's [`Unsupported`] from a generator's error about something that the host lacks.
+/// Makes the lab's [`Unsupported`] or [`NotPermitted`] from a generator's error about something that
+/// the host or the process lacks.
 fn unsupported(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(Error::Unsupported(lacks)) => Unsupported(lacks.clone()).into(),
+        Some(Error::NotPermitted(lacks)) => NotPermitted(lacks.clone()).into(),
         _ => error,
     }
 }

@@ -10,6 +10,7 @@ use altq_cases::case::{
     Case, CaseFile, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, Tcp, Tunnel, What,
 };
 use altq_cases::stat::ReadCounters;
+use altq_cases::task::Progress;
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, SECOND};
 use altq_traffic::request::Sizes;
@@ -33,8 +34,8 @@ pub struct Options {
     pub offload: bool,
     /// Seed of all random choices.
     pub seed: u64,
-    /// No progress is shown on the terminal.
-    pub quiet: bool,
+    /// Is told how far the runs are, in nanoseconds of their durations.
+    pub progress: Option<Arc<Progress>>,
     /// Reads counters as `tc -s` prints them, for expectations about them.
     pub counters: ReadCounters,
 }
@@ -44,7 +45,7 @@ impl Options {
     /// replaces the file's own.
     pub fn of_case(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Options {
         let seed = seed.unwrap_or(file.seed);
-        Options { seed, congestion: None, buffers: None, offload: true, quiet: true, counters }
+        Options { seed, congestion: None, buffers: None, offload: true, progress: None, counters }
     }
 }
 

@@ -1,11 +1,11 @@
 //! One run of the generators: readings at given moments, and reasons to distrust them.
 
-use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use altq_cases::task::Progress;
 use altq_engine::spec::Timer;
 use altq_traffic::clock::{self, BOUND, Lateness, Processors};
 use altq_traffic::meter::{Meter, Reading};
@@ -64,8 +64,8 @@ pub struct TimedAction<'a> {
 /// Runs the flows until the last of `moments`, and reads the meters at each of them. `clock` has
 /// the end of the warm-up, from which on gaps between datagrams are measured, and the timer: the
 /// run begins at a tick of that timer by the kernel's clock. `check` is called ten times a second,
-/// and fails if the bridge has failed. `moments` and `actions` are in order of time. `title` begins
-/// the progress line on a terminal; `None` shows no progress.
+/// and fails if the bridge has failed. `moments` and `actions` are in order of time. `progress` is
+/// told the nanoseconds that have passed.
 ///
 /// # Errors
 /// If a generator, an action or the check fails. All threads have ended then.
@@ -76,13 +76,13 @@ pub fn run(
     clock: (Duration, Timer),
     check: &dyn Fn() -> anyhow::Result<()>,
     actions: &[TimedAction<'_>],
-    title: Option<&str>,
+    progress: Option<&Progress>,
 ) -> anyhow::Result<Run> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let beat = thread::Builder::new().name("metronome".into()).spawn_scoped(scope, || clock::metronome(&stop))?;
         let processors = Processors::now()?;
-        let result = drive(topology, flows, moments, clock, check, actions, title);
+        let result = drive(topology, flows, moments, clock, check, actions, progress);
         stop.store(true, Ordering::Relaxed);
         let beat = beat.join().unwrap_or_default();
         let mut run = result?;
@@ -100,14 +100,19 @@ fn drive(
     (warmup, timer): (Duration, Timer),
     check: &dyn Fn() -> anyhow::Result<()>,
     actions: &[TimedAction<'_>],
-    title: Option<&str>,
+    progress: Option<&Progress>,
 ) -> anyhow::Result<Run> {
     let mut actions = actions.iter().peekable();
     let end = moments.last().copied().unwrap_or_default();
     let run = Epoch::on_tick(LEAD, timer);
     let running = generator::start(topology, flows, run, (warmup, end))?;
     let epoch = run.start();
-    let mut progress = Progress::new(title, end);
+    let mut told = Duration::ZERO;
+    let mut tell = |now: Duration| {
+        let news = now.saturating_sub(told);
+        told += news;
+        progress.into_iter().for_each(|progress| progress.add(news.as_nanos() as u64));
+    };
     let mut samples = Vec::with_capacity(moments.len());
     for due in moments {
         while Instant::now() < epoch + *due {
@@ -117,10 +122,9 @@ fn drive(
             while let Some(next) = actions.next_if(|next| epoch + next.at <= Instant::now()) {
                 (next.act)()?;
             }
-            progress.show(epoch.elapsed());
+            tell(epoch.elapsed().min(end));
             check()?;
             if running.failed() {
-                drop(progress);
                 running.finish()?;
                 bail!("a generator ended before the run was over");
             }
@@ -128,7 +132,7 @@ fn drive(
         let at = epoch.elapsed();
         samples.push(Sample { due: *due, at, flows: running.meters().iter().map(|meter| meter.read()).collect() });
     }
-    drop(progress);
+    tell(end);
     Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), busy: 0.0 })
 }
 
@@ -149,38 +153,4 @@ fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, s
         }
     }
     reasons
-}
-
-/// The progress line on stderr. It is shown only on a terminal, for runs of more than two seconds.
-struct Progress<'a> {
-    title: &'a str,
-    end: Duration,
-    shown: Option<u64>,
-}
-
-impl<'a> Progress<'a> {
-    fn new(title: Option<&'a str>, end: Duration) -> Progress<'a> {
-        let wanted = title.is_some() && end > Duration::from_secs(2) && std::io::stderr().is_terminal();
-        Progress { title: title.unwrap_or_default(), end, shown: wanted.then_some(u64::MAX) }
-    }
-
-    fn show(&mut self, now: Duration) {
-        let Some(shown) = self.shown else { return };
-        let second = now.as_secs();
-        if second != shown {
-            self.shown = Some(second);
-            let mut err = std::io::stderr().lock();
-            // An error of the terminal does not matter to the run.
-            let _ = write!(err, "\r{}: {} of {:.0} s ", self.title, second, self.end.as_secs_f64().ceil())
-                .and_then(|()| err.flush());
-        }
-    }
-}
-
-impl Drop for Progress<'_> {
-    fn drop(&mut self) {
-        if self.shown.is_some_and(|shown| shown != u64::MAX) {
-            let _ = write!(std::io::stderr(), "\r{:width$}\r", "", width = self.title.chars().count() + 20);
-        }
-    }
 }

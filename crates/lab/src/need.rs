@@ -151,7 +151,7 @@ mod tests {
         let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
         let case = &file.runs[0].case;
         let options =
-            Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None };
+            Options { congestion: None, buffers: None, offload: true, seed: 1, progress: None, counters: |_, _| None };
         Prepared::new(case, &case.columns[0], &options).unwrap().need(case)
     }
 

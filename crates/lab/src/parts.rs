@@ -103,7 +103,7 @@ mod tests {
         class x { share 100%  default } }'\n";
 
     fn options() -> Options {
-        Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None }
+        Options { congestion: None, buffers: None, offload: true, seed: 1, progress: None, counters: |_, _| None }
     }
 
     /// A made-up result of a part; its figure is the part's index in the file.
@@ -121,6 +121,9 @@ mod tests {
             delay_ns: Percentiles::default(),
             sent_packets: None,
             received_packets: None,
+            lost_packets: None,
+            under_way_packets: None,
+            under_way_before_packets: 0,
             traffic: None,
             gaps: None,
             standstill: None,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use altq_cases::case::{
@@ -10,6 +11,7 @@ use altq_cases::case::{
 };
 use altq_cases::result::{CaseResult, World};
 use altq_cases::stat::ReadCounters;
+use altq_cases::task::Progress;
 use altq_config::Link;
 use altq_engine::headers::Key;
 use altq_engine::spec::{ClassId, ROOT};
@@ -48,8 +50,8 @@ pub struct Prepared<'a> {
     /// The hosts of the shaped links, in the order of `links`, if they must be imitated
     /// (`host.rs`); otherwise empty.
     pub hosts: Vec<Host>,
-    /// No progress is shown on the terminal.
-    pub quiet: bool,
+    /// Is told how far the run is.
+    pub progress: Option<Arc<Progress>>,
     /// Reads counters as `tc -s` prints them.
     pub counters: ReadCounters,
 }
@@ -141,7 +143,7 @@ impl<'a> Prepared<'a> {
             unjudged,
             framed,
             hosts,
-            quiet: options.quiet,
+            progress: options.progress.clone(),
             counters: options.counters,
         })
     }

@@ -47,6 +47,12 @@ struct Measured<'a> {
 }
 
 impl Prepared<'_> {
+    /// True if the column also runs through kernel HTB: because `peer` asks for it, or because an
+    /// expectation does.
+    pub fn has_peer(&self, case: &Case, peer: bool) -> bool {
+        peer || self.asked(case).any(|probe| probe.measure == Measure::HtbRatio)
+    }
+
     /// Runs the column; with `peer` also through kernel HTB. A series over time has at most `bins`
     /// bins.
     pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<ColumnResult<'static>> {
@@ -59,8 +65,7 @@ impl Prepared<'_> {
             None => case.name.clone(),
         };
         let classes = self.classes(case, &mut doubts)?;
-        let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
-        let tc = if peer || speaks_of_peer {
+        let tc = if self.has_peer(case, peer) {
             let plain = self.lowered.paths.iter().all(|path| path.is_short())
                 && self.lowered.link.tunnel.is_none()
                 && self.hosts.is_empty();
@@ -223,9 +228,10 @@ impl Prepared<'_> {
             false => Ok(()),
         };
         let moments = self.moments(case, series::moments(case, bins));
-        let title = (!self.quiet).then_some(title);
+        let progress = self.progress.as_deref();
+        progress.into_iter().for_each(|progress| progress.set_doing(title));
         let clock = (nanos(case.warmup), self.column.timer);
-        let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &actions, title);
+        let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &actions, progress);
         drop(actions);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
@@ -259,6 +265,7 @@ impl Prepared<'_> {
         let (from, to) = (nanos(case.warmup), nanos(case.duration));
         let meter = kernel_htb::Meter::new(topology.middle(), from, to);
         let check = || if own { meter.look() } else { Ok(()) };
+        self.progress.iter().for_each(|progress| progress.set_doing(&format!("{title}, kernel HTB")));
         let run = measure::run(
             &topology,
             &self.lowered.flows,
@@ -266,7 +273,7 @@ impl Prepared<'_> {
             (nanos(case.warmup), Timer::Exact),
             &check,
             &[],
-            (!self.quiet).then_some(format!("{title}, kernel HTB")).as_deref(),
+            self.progress.as_deref(),
         )?;
         let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[], wires: &[], framed: false };
         let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);

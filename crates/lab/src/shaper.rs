@@ -24,7 +24,7 @@ use anyhow::Context;
 
 use super::host::Host;
 use super::networked::{Network, Networked};
-use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
+use super::topology::{INSIDE, NotPermitted, OUTSIDE, Side, Topology, Unsupported};
 use super::tunnel::{Tunnel, Tunnelled};
 
 /// Time between two readings of a link's counters. Windows begin and end at a reading.
@@ -181,7 +181,8 @@ impl Shaper {
                 Err(Error::Interface { .. }) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(10))
                 }
-                Err(error) if error.is_unsupported() => return Err(Unsupported(error.to_string()).into()),
+                Err(error @ Error::NotPermitted { .. }) => return Err(NotPermitted(error.to_string()).into()),
+                Err(error @ Error::Unsupported { .. }) => return Err(Unsupported(error.to_string()).into()),
                 other => break other?,
             }
         };

@@ -31,6 +31,18 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
+/// This process has not the right to do what is asked for. The text is one line for the user.
+#[derive(Debug)]
+pub struct NotPermitted(pub String);
+
+impl fmt::Display for NotPermitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotPermitted {}
+
 /// One side of the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -107,8 +119,8 @@ impl Topology {
     /// Makes the namespaces and their wires. The two wires of the middle are not joined yet.
     ///
     /// # Errors
-    /// [`Unsupported`] without root, without `ip` of iproute2 or where the kernel lacks namespaces
-    /// or veth.
+    /// [`NotPermitted`] without root; [`Unsupported`] without `ip` of iproute2 or where the kernel
+    /// lacks namespaces or veth.
     pub fn new(plan: &Plan) -> anyhow::Result<Topology> {
         let topology = Topology { sources: namespace()?, middle: namespace()?, sinks: namespace()? };
         topology.wires(plan)?;
@@ -235,7 +247,7 @@ impl Topology {
 
 fn namespace() -> anyhow::Result<Namespace> {
     Namespace::new().map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Unsupported(
+        io::ErrorKind::PermissionDenied => NotPermitted(
             "network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it with sudo, or `altq sim` on the \
              same case"
                 .into(),
@@ -251,7 +263,13 @@ fn namespace() -> anyhow::Result<Namespace> {
 /// Sets a kernel setting of the calling thread's namespace.
 pub fn sysctl(path: &str, value: &str) -> anyhow::Result<()> {
     let path = format!("/proc/sys/{path}");
-    fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
+    fs::write(&path, value).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => NotPermitted(format!(
+            "cannot write {value} to {path} ({error}): run it as root, in a container with a writable /proc/sys"
+        ))
+        .into(),
+        _ => anyhow::Error::new(error).context(format!("cannot write {value} to {path}")),
+    })
 }
 
 /// Runs lines of `ip -batch` in a namespace. Calling iproute2 costs five calls of about 2 ms of
@@ -276,7 +294,12 @@ fn tool(namespace: &Namespace, name: &str, words: &[&str], batch: &str) -> anyho
         let output = child.wait_with_output().with_context(|| format!("`{name}` cannot be waited for"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{name}` refused: {}", said.split_whitespace().collect::<Vec<_>>().join(" "));
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            if said.contains("Operation not permitted") || said.contains("Permission denied") {
+                let way_out = "run it as root, with CAP_NET_ADMIN";
+                return Err(NotPermitted(format!("`{name}` refused: {said}: {way_out}")).into());
+            }
+            bail!("`{name}` refused: {said}");
         }
         Ok(())
     })?

@@ -252,3 +252,56 @@ fn super_packets_are_cut_by_the_card() {
     let arrived = |result: &CaseResult| one(result).received_packets.unwrap() as f64;
     assert!((arrived(&cut) / arrived(&plain) - 1.0).abs() < 0.05, "{} {}", arrived(&cut), arrived(&plain));
 }
+
+/// The sums of a flow: what is under way is neither lost nor delivered.
+fn fates(result: &CaseResult) -> (u64, u64, u64, u64) {
+    let flow = one(result);
+    let (sent, received) = (flow.sent_packets.unwrap(), flow.received_packets.unwrap());
+    let (lost, under_way) = (flow.lost_packets.unwrap(), flow.under_way_packets.unwrap());
+    assert_eq!(flow.under_way_before_packets + sent, received + lost + under_way, "{flow:?}");
+    (sent, received, lost, under_way)
+}
+
+#[test]
+fn packets_under_way_are_not_lost() {
+    // A packet a millisecond, of which each takes 1 ms on the wire of 10 Mbit/s and 10 ms behind
+    // it. Of those at 0 to 999 ms those up to 988 ms have arrived before 1 s.
+    let udp = |rate: &str, more: &str| flow(&format!("kind = 'udp'\nsize = 1250\nrate = '{rate}'\n{more}"));
+    let result = run("1s", FIFO, "", &udp("10Mbit/s", ""));
+    assert_eq!(fates(&result), (1000, 989, 0, 11));
+    // At twice the rate 50 packets wait in the queue as well, and half of all are dropped.
+    let result = run("1s", FIFO, "", &udp("20Mbit/s", ""));
+    let (sent, received, lost, under_way) = fates(&result);
+    assert_eq!((sent, received), (2000, 989));
+    assert!((60..=62).contains(&under_way), "{under_way}");
+    assert_eq!(lost, one(&result).sent_packets.unwrap() - 989 - under_way);
+    // What a link loses is lost; nothing else is.
+    let result = run("1s", FIFO, "loss = '100%'", &udp("5Mbit/s", "stop = '500ms'"));
+    assert_eq!(fates(&result), (250, 0, 250, 0));
+    // With a warm-up: eleven were under way when it ended.
+    let text = udp("10Mbit/s", "");
+    let mut case = parse("1s", FIFO, "", &text);
+    case.warmup = 500_000_000;
+    let result = sim::run(&case, 1, None).unwrap();
+    assert_eq!(fates(&result), (500, 500, 0, 11));
+    assert_eq!(one(&result).under_way_before_packets, 11);
+    // Segments of TCP, some of them lost and sent again.
+    let bulk = flow("kind = 'tcp_bulk'");
+    let result = run("2s", FIFO, "loss = '1%'", &bulk);
+    let (sent, _, lost, under_way) = fates(&result);
+    assert!(lost > 0 && under_way < 200 && lost * 10 < sent, "{:?}", one(&result));
+}
+
+#[test]
+fn the_measure_loss_leaves_out_what_is_under_way() {
+    let measure = |rate: &str| {
+        let expect =
+            "[[expect]]\nname = 'l'\nmeasure = 'loss'\nflow = 'f'\nexpected = 0\ntolerance = 1\nsource = 's'\n";
+        let text = flow(&format!("kind = 'udp'\nsize = 1250\nrate = '{rate}'")) + expect;
+        run("1s", FIFO, "", &text).expectations[0].measured.unwrap()
+    };
+    assert_eq!(measure("10Mbit/s"), 0.0);
+    // Of the packets that left the queue by 1 s, one way or the other: half of 2000, less 60.
+    let loss = measure("20Mbit/s");
+    assert!((loss - 950.0 / 1939.0).abs() < 0.002, "{loss}");
+}

@@ -18,6 +18,9 @@ pub enum Error {
     /// This host lacks something that is needed.
     #[error("{0}")]
     Unsupported(String),
+    /// This process lacks a right that is needed.
+    #[error("{0}")]
+    NotPermitted(String),
     /// The server refused.
     #[error("{reason}")]
     Refused {

@@ -34,6 +34,7 @@ pub struct Meter {
     window_bytes: AtomicU64,
     window_received: AtomicU64,
     sent: AtomicU64,
+    next: AtomicU64,
     late: AtomicU64,
     again: AtomicU64,
     failed: AtomicU64,
@@ -75,6 +76,8 @@ pub struct Reading {
     pub received: u64,
     /// Datagrams or requests sent.
     pub sent: u64,
+    /// The number after the highest of a datagram that arrived: as many were sent at least.
+    pub next: u64,
     /// Datagrams that arrived after one with a higher number.
     pub reordered: u64,
     /// Datagrams that arrived a second time.
@@ -91,6 +94,51 @@ pub struct Reading {
     pub last: Nanos,
 }
 
+/// What became of a source's datagrams between two readings:
+/// `under_way_before + sent = received + lost + under_way`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fates {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams that arrived.
+    pub received: u64,
+    /// Datagrams that did not arrive though a later one did; all, if none ever arrived.
+    pub lost: u64,
+    /// Datagrams sent after the last that arrived, at the later reading. They are in a queue or on
+    /// a link, or they are lost: the receiver cannot know yet.
+    pub under_way: u64,
+    /// The same at the earlier reading.
+    pub under_way_before: u64,
+}
+
+impl Fates {
+    /// Of those lost or received the part that is lost; `None` if there are none.
+    pub fn loss(&self) -> Option<f64> {
+        let ended = self.lost + self.received;
+        (ended > 0).then(|| self.lost as f64 / ended as f64)
+    }
+}
+
+impl Reading {
+    /// What became of the datagrams since an earlier reading. A late datagram that arrives after
+    /// all was counted as lost before.
+    pub fn fates(&self, earlier: &Reading) -> Fates {
+        let (sent, received) = (self.sent - earlier.sent, self.received - earlier.received);
+        if self.next == 0 {
+            let lost = self.sent.saturating_sub(self.received);
+            return Fates { sent, received, lost, under_way: 0, under_way_before: earlier.sent };
+        }
+        let behind = |reading: &Reading| reading.sent.saturating_sub(reading.next);
+        Fates {
+            sent,
+            received,
+            lost: (self.next - earlier.next).saturating_sub(received),
+            under_way: behind(self),
+            under_way_before: behind(earlier),
+        }
+    }
+}
+
 impl Meter {
     /// A meter. `window` is the part of the run that the figures are about, in ns from its start.
     pub fn new(keep: Keep, window: Range<Nanos>) -> Meter {
@@ -102,6 +150,7 @@ impl Meter {
             window_bytes: AtomicU64::default(),
             window_received: AtomicU64::default(),
             sent: AtomicU64::default(),
+            next: AtomicU64::default(),
             late: AtomicU64::default(),
             again: AtomicU64::default(),
             failed: AtomicU64::default(),
@@ -119,10 +168,12 @@ impl Meter {
     /// The counters now.
     pub fn read(&self) -> Reading {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let next = of(&self.next);
         Reading {
             bytes: of(&self.received_bytes),
             received: of(&self.received),
-            sent: of(&self.sent),
+            sent: of(&self.sent).max(next),
+            next,
             reordered: of(&self.late),
             duplicates: of(&self.again),
             failed: of(&self.failed),
@@ -221,6 +272,11 @@ impl Meter {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Notes that a datagram arrived whose number is the highest yet.
+    pub(crate) fn reached(&self, number: u64) {
+        self.next.fetch_max(number + 1, Ordering::Relaxed);
+    }
+
     pub(crate) fn reordered(&self) {
         self.late.fetch_add(1, Ordering::Relaxed);
     }
@@ -306,6 +362,34 @@ mod tests {
         assert_eq!((meter.distribution().count(), meter.distribution().max()), (2, 9));
         assert_eq!((meter.recent().count(), meter.recent().count()), (4, 0));
         assert_eq!(meter.gaps().map(|gaps| (gaps.count, gaps.mean_ns)), Some((1, 99)));
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_lost() {
+        let meter = Meter::new(Keep::Distribution, 0..100);
+        let arrive = |number| {
+            meter.reached(number);
+            meter.completed(1);
+        };
+        // Of 10 datagrams the numbers 0, 1 and 3 have arrived, then of 30 also 4 to 19 and 22.
+        meter.sent(10);
+        [0, 1, 3].into_iter().for_each(arrive);
+        let earlier = meter.read();
+        meter.sent(30);
+        (4..20).chain([22]).for_each(arrive);
+        let fates = meter.read().fates(&earlier);
+        assert_eq!(fates, Fates { sent: 20, received: 17, lost: 2, under_way: 7, under_way_before: 6 });
+        assert_eq!(fates.loss(), Some(2.0 / 19.0));
+        let whole = meter.read().fates(&Reading::default());
+        assert_eq!(whole, Fates { sent: 30, received: 20, lost: 3, under_way: 7, under_way_before: 0 });
+        for fates in [fates, whole] {
+            assert_eq!(fates.under_way_before + fates.sent, fates.received + fates.lost + fates.under_way);
+        }
+        // Where nothing arrives, all is lost.
+        let meter = Meter::new(Keep::Distribution, 0..100);
+        meter.sent(5);
+        let fates = meter.read().fates(&Reading::default());
+        assert_eq!((fates.lost, fates.under_way, fates.loss()), (5, 0, Some(1.0)));
     }
 
     #[test]

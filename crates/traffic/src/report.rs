@@ -19,6 +19,9 @@ pub struct FlowReport {
     pub received: u64,
     /// Datagrams or requests sent so far.
     pub sent: u64,
+    /// The number after the highest of a datagram received so far.
+    #[serde(default)]
+    pub next: u64,
     /// Requests without an answer, or connections that were not made, so far.
     pub failed: u64,
     /// Datagrams whose numbers are below the highest that has arrived, and which have not arrived
@@ -40,6 +43,7 @@ impl FlowReport {
             bytes: reading.bytes,
             received: reading.received,
             sent: reading.sent,
+            next: reading.next,
             failed: reading.failed,
             missing: reading.missing,
             tcp_rtt_ns: connections.values().map(|info| u64::from(info.rtt_us) * 1000).sum::<u64>().checked_div(count),
@@ -53,6 +57,7 @@ impl FlowReport {
             bytes: self.bytes.max(other.bytes),
             received: self.received.max(other.received),
             sent: self.sent.max(other.sent),
+            next: self.next.max(other.next),
             failed: self.failed.max(other.failed),
             missing: self.missing.max(other.missing),
             tcp_rtt_ns: self.tcp_rtt_ns.or(other.tcp_rtt_ns),

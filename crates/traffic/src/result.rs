@@ -5,6 +5,7 @@ use altq_engine::units::Nanos;
 use serde::Serialize;
 
 use crate::client::{Flow, Outcome, printable};
+use crate::meter::Reading;
 use crate::plan::{Direction, Work};
 use crate::report::{Connection, Distribution, FlowEnd, bit_s, per_second};
 
@@ -89,10 +90,12 @@ pub struct Packets {
     pub sent: u64,
     /// Datagrams received, each number once.
     pub received: u64,
-    /// Datagrams sent and not received.
+    /// Datagrams that did not arrive though a later one did; all, if none arrived.
     pub lost: u64,
-    /// Lost datagrams as a fraction of those sent.
+    /// Lost datagrams as a fraction of those lost or received.
     pub loss: f64,
+    /// Datagrams sent after the last that arrived: `sent = received + lost + under_way`.
+    pub under_way: u64,
     /// Datagrams that arrived after one with a higher number (RFC 4737, 3.3).
     pub reordered: u64,
     /// Datagrams that arrived a second time.
@@ -161,10 +164,17 @@ impl FlowResult {
         };
         let sent = sender.counts.sent.max(receiver.counts.sent);
         let packets = matches!(spec.work, Work::Udp(_)).then(|| {
-            let received = receiver.counts.received;
-            let lost = sent.saturating_sub(received);
-            let loss = if sent == 0 { 0.0 } else { lost as f64 / sent as f64 };
-            Packets { sent, received, lost, loss, reordered: receiver.reordered, duplicates: receiver.duplicates }
+            let (received, next) = (receiver.counts.received, receiver.counts.next);
+            let fates = Reading { sent, received, next, ..Reading::default() }.fates(&Reading::default());
+            Packets {
+                sent,
+                received,
+                lost: fates.lost,
+                loss: fates.loss().unwrap_or(0.0),
+                under_way: fates.under_way,
+                reordered: receiver.reordered,
+                duplicates: receiver.duplicates,
+            }
         });
         FlowResult {
             name: spec.name.clone(),

@@ -194,8 +194,8 @@ fn no_congestion_control(name: &str, error: rustix::io::Errno) -> Error {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{file}")).unwrap_or_default();
     if error == rustix::io::Errno::PERM {
         let allowed = read("tcp_allowed_congestion_control");
-        return Error::Unsupported(format!(
-            "congestion control `{name}` is for root only on this host; it allows: {}",
+        return Error::NotPermitted(format!(
+            "congestion control `{name}` is for root only on this host; others may use: {}",
             allowed.trim()
         ));
     }
@@ -218,7 +218,7 @@ fn buffer(fd: &impl AsFd, bytes: usize) -> Result<(), Error> {
         ("rmem_max", got(sockopt::socket_recv_buffer_size(fd))?),
     ] {
         if got < bytes {
-            return Err(Error::Unsupported(format!(
+            return Err(Error::NotPermitted(format!(
                 "no socket buffers of {bytes} bytes without root: net.core.{setting} of this host allows {got}"
             )));
         }

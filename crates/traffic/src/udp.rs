@@ -200,7 +200,8 @@ pub fn receive(socket: &UdpSocket, reception: Reception, shared: &Shared) -> Res
         let now = shared.now();
         let meter = &shared.meter;
         let numbered = datagram.split_first_chunk::<NUMBER>();
-        match numbered.map(|(number, _)| sequence.note(u32::from_be_bytes(*number))) {
+        let number = numbered.map(|(number, _)| u32::from_be_bytes(*number));
+        match number.map(|number| sequence.note(number)) {
             Some(Arrival::Again) => {
                 meter.duplicated();
                 continue;
@@ -210,6 +211,7 @@ pub fn receive(socket: &UdpSocket, reception: Reception, shared: &Shared) -> Res
         }
         meter.missing(sequence.missing());
         meter.arrived(now, bytes as u64);
+        number.into_iter().for_each(|number| meter.reached(u64::from(number)));
         meter.completed(now);
         meter.spaced(now);
         let stamp = numbered.and_then(|(_, rest)| rest.first_chunk::<STAMP>());

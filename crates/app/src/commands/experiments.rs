@@ -1,7 +1,5 @@
 //! `altq experiments`: runs many cases and collects their results (docs/experiments.md).
 
-mod progress;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,10 +17,10 @@ use altq_pages::results::{self, Results, page_name};
 use altq_pages::stat::tc;
 use altq_simulator::pool::{self, Seeds};
 use anyhow::Context as _;
-use progress::Progress;
 
 use crate::exit::Exit;
 use crate::output;
+use crate::progress::Tasks;
 
 /// Options of `altq experiments`.
 #[derive(Debug, clap::Args)]
@@ -237,8 +235,8 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     if worlds.contains(&World::Lab)
         && let Err(lacking) = altq_lab::topology::possible()
     {
-        eprintln!("altq experiments: {lacking}; --world sim needs none of it");
-        return Ok(Exit::Unsupported);
+        eprintln!("altq experiments: {lacking:#}; --world sim needs none of it");
+        return Ok(Exit::of(&lacking));
     }
     // The summary has all cases of these folders, whether they run now or ran earlier.
     let (all, _) = find::find(&args.cases, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -318,7 +316,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     let in_lab = InLab::new(in_lab, args.seed, lab, tc::measured, &mut finished);
     let seeds = Seeds { first: args.seed, samples: args.samples.unwrap_or(1) };
     let simulation = simulated.iter().map(|task| pool::time(&task.file)).sum::<u64>() * u64::from(seeds.samples);
-    let mut progress = Progress::new(simulation, in_lab.time(), stop.clone(), finished);
+    let mut progress = Tasks::new(simulation, in_lab.time(), stop.clone(), finished);
     let stopped = pool::run(simulated, jobs, seeds, tc::measured, &mut progress) || {
         progress.next();
         in_lab.run(&mut progress)

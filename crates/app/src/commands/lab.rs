@@ -1,17 +1,20 @@
 //! `altq lab`: runs a case in network namespaces with the kernel's own TCP (docs/lab.md).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use altq_cases::case::CaseFile;
 use altq_cases::made;
-use altq_lab::topology::Unsupported;
+use altq_cases::task::Progress;
 use altq_lab::{self as lab, BadCase, BadPolicy, Options};
 use altq_pages::stat::tc;
 
 use crate::case_result;
+use crate::chosen::Chosen;
 use crate::exit::Exit;
 use crate::export::Export;
 use crate::output;
+use crate::progress::OnTerminal;
 
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +48,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
     #[command(flatten)]
+    chosen: Chosen,
+    #[command(flatten)]
     export: Export,
 }
 
@@ -69,12 +74,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         eprintln!("altq lab: {}: {message}", args.case.display());
         return Ok(Exit::Usage);
     }
+    let progress = Arc::new(Progress::default());
     let options = Options {
         congestion: args.cc.clone(),
         buffers: args.buffers,
         offload: !args.no_offload,
         seed: args.seed.unwrap_or(file.seed),
-        quiet: false,
+        progress: Some(progress.clone()),
         counters: tc::measured,
     };
     let whole = file.clone();
@@ -84,7 +90,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         // the reason.
         file = whole;
     }
-    let mut result = match lab::run_file(&file, &options, args.peer == Some(Peer::Htb)) {
+    let shown = OnTerminal::of(progress);
+    let ran = lab::run_file(&file, &options, args.peer == Some(Peer::Htb));
+    drop(shown);
+    let mut result = match ran {
         Ok(result) => result,
         Err(error) => return refused(error),
     };
@@ -96,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.json {
         output::print_json(&result)?;
     } else {
-        output::print(&case_result::text(&file.description, &result))?;
+        output::print(&case_result::text(&file.description, &result, &args.chosen))?;
     }
     for note in &result.notes {
         eprintln!("altq lab: {note}");
@@ -122,6 +131,7 @@ fn chosen(file: &mut CaseFile, args: &Args) -> Result<(), String> {
         }
         file.runs.retain(|run| !run.case.columns.is_empty());
     }
+    args.chosen.check(file, file.runs.iter())?;
     args.export
         .check(file, args.column.as_deref(), args.row.as_deref())
         .map_err(|message| format!("--flent: {message}"))
@@ -129,9 +139,10 @@ fn chosen(file: &mut CaseFile, args: &Args) -> Result<(), String> {
 
 /// Prints why a case did not run, and returns the exit code for it.
 fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
-    if let Some(lacking) = error.downcast_ref::<Unsupported>() {
-        eprintln!("altq lab: {lacking}");
-        return Ok(Exit::Unsupported);
+    let exit = Exit::of(&error);
+    if let Exit::NotPermitted | Exit::Unsupported = exit {
+        eprintln!("altq lab: {error:#}");
+        return Ok(exit);
     }
     if let Some(BadPolicy(failed)) = error.downcast_ref() {
         eprintln!("{failed}");

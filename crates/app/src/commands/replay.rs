@@ -16,9 +16,9 @@ use altq_simulator::replay::{self, Arrivals, CsvOutput, Observer, Options, Repla
 use anyhow::Context as _;
 
 use crate::exit::Exit;
-use crate::output;
 use crate::policy::PolicyFile;
 use crate::stat_format::Format;
+use crate::{output, tree};
 
 /// Options of `altq replay`.
 #[derive(Debug, clap::Args)]
@@ -216,23 +216,13 @@ fn table(link: &Link, report: &Report) -> String {
     let head = ["class", "asked", "got", "of link", "borrowed", "p50", "p99", "drops", "waiting"];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     let total = link.spec.rate.as_bit_s();
-    let mut order: Vec<(usize, usize)> = Vec::new();
-    let mut children: Vec<Vec<usize>> = vec![Vec::new(); link.spec.classes.len()];
-    for (id, class) in link.spec.classes.iter().enumerate().skip(1) {
-        children[class.parent as usize].push(id);
-    }
-    let mut open = vec![(0, 0)];
-    while let Some((id, depth)) = open.pop() {
-        order.push((id, depth));
-        open.extend(children[id].iter().rev().map(|child| (*child, depth + 1)));
-    }
-    for (id, depth) in order {
+    for (id, depth) in tree::of_link(link) {
         let row = &report.classes[id];
         let delay = |value: Option<u64>| value.map_or("-".into(), output::time);
         let borrowed =
             if row.sent_bytes == 0 { "-".into() } else { output::percent(row.borrowed_bytes, row.sent_bytes) };
         rows.push(vec![
-            format!("{}{}", "  ".repeat(depth), row.name),
+            tree::name(&row.name, depth),
             link.guarantee(id as u32).map_or("-".into(), |rate| output::rate(rate.as_bit_s())),
             output::rate(row.rate_bit_s),
             output::percent(row.rate_bit_s, total),

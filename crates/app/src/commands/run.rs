@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use altq_config::literal;
 use altq_config::{Link, Policy, Promises};
-use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Options, Running};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::Watch;
@@ -66,7 +65,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
     let running = match bridge::run(&links, Options { tuning, realtime: args.realtime }) {
         Ok(running) => running,
-        Err(error) => return Ok(refused(&error)),
+        Err(error) => {
+            eprintln!("altq run: {error}");
+            return Ok(Exit::of_link(&error));
+        }
     };
     watch.stop_on_signal(running.stopper()).context("signals cannot be watched")?;
     for note in running.notes() {
@@ -76,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     running.stop();
     if let Err(error) = running.wait() {
         eprintln!("altq run: {error}");
-        return Ok(Exit::Failed);
+        return Ok(Exit::of_link(&error));
     }
     match printed {
         // The reader of the pipe has gone, which is no error.
@@ -94,16 +96,6 @@ fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, S
             let names: Vec<&str> = policy.links.iter().map(|link| link.name.as_str()).collect();
             Err(format!("no link `{name}` in this policy; it has {}", names.join(", ")))
         }
-    }
-}
-
-/// Prints an error of starting the loops, and returns the exit code for it.
-fn refused(error: &Error) -> Exit {
-    eprintln!("altq run: {error}");
-    match error {
-        _ if error.is_unsupported() => Exit::Unsupported,
-        Error::Link(_) | Error::Spec { .. } | Error::NoInterface { .. } => Exit::Usage,
-        _ => Exit::Failed,
     }
 }
 

@@ -3,18 +3,22 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use altq_cases::case::CaseFile;
 use altq_cases::made;
+use altq_cases::task::Progress;
 use altq_pages::plot::case::{self as plot, By, SHOWN, Shown};
 use altq_pages::stat::tc;
 use altq_simulator::sim::{self, RunOptions, SimError, Watch};
 use anyhow::Context as _;
 
 use crate::case_result;
+use crate::chosen::Chosen;
 use crate::exit::Exit;
 use crate::export::Export;
 use crate::output;
+use crate::progress::OnTerminal;
 use crate::stat_format::Format;
 
 /// Options of `altq sim`.
@@ -59,6 +63,8 @@ pub struct Args {
     #[arg(long, requires = "plot")]
     overlay: bool,
     #[command(flatten)]
+    chosen: Chosen,
+    #[command(flatten)]
     export: Export,
 }
 
@@ -90,12 +96,17 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
     let mut pcap = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
     let record = pcap.as_mut().map(|file| file as &mut dyn Write);
+    let progress = Arc::new(Progress::default());
     let mut watch = Watch {
         series: (args.plot.is_some() || args.json || args.export.flent.is_some()).then(Vec::new),
         counters: Some(tc::measured),
+        progress: Some(progress.clone()),
         ..Watch::default()
     };
-    let mut result = match sim::run_file(&file, &options, record, &mut watch) {
+    let shown = OnTerminal::of(progress);
+    let ran = sim::run_file(&file, &options, record, &mut watch);
+    drop(shown);
+    let mut result = match ran {
         Ok(result) => result,
         Err(error) => {
             match &error {
@@ -138,7 +149,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             }
         }
     } else {
-        output::print(&case_result::text(&file.description, &result))?;
+        output::print(&case_result::text(&file.description, &result, &args.chosen))?;
     }
     for note in &result.notes {
         eprintln!("altq sim: {note}");
@@ -183,6 +194,8 @@ fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
     if file.rows.len() > 1 && row.is_none() && (args.plot.is_some() || args.stat.is_some()) {
         return Err("--plot and --stat show one row; name it with --row".into());
     }
+    let runs = file.runs.iter().filter(|run| row.is_none_or(|row| run.row == Some(row)));
+    args.chosen.check(file, runs)?;
     Ok(RunOptions { seed: args.seed, row, column, jobs: args.jobs.map(usize::from) })
 }
 

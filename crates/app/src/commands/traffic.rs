@@ -561,22 +561,21 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
 
 /// Prints why a run did not come to its end, and returns the exit code for it.
 fn refused(error: &Error, server: Option<SocketAddr>) -> Exit {
-    let (hint, exit) = match error {
-        Error::Wrong(_) => ("", Exit::Usage),
-        Error::Unsupported(_) | Error::Refused { why: Refusal::Unsupported, .. } => ("", Exit::Unsupported),
-        Error::Refused { why: Refusal::Token, .. } => (" (--token, or ALTQ_TOKEN)", Exit::NotPermitted),
-        Error::Refused { why: Refusal::Cap | Refusal::Busy, .. } => ("", Exit::Refused),
-        Error::Io { source, .. } => match source.kind() {
-            io::ErrorKind::PermissionDenied => ("", Exit::NotPermitted),
-            io::ErrorKind::ConnectionRefused if server.is_some() => {
-                (": does `altq traffic server` run there?", Exit::Failed)
+    let exit = Exit::of_traffic(error);
+    let hint = match error {
+        Error::Refused { why: Refusal::Token, .. } => " (--token, or ALTQ_TOKEN)",
+        Error::Io { .. } if exit == Exit::NotPermitted => {
+            ": run it with sudo, or see whether a firewall of this host forbids it"
+        }
+        Error::Io { .. } if exit == Exit::Unsupported => ": this host's kernel lacks it",
+        Error::Io { source, .. } if server.is_some() => match source.kind() {
+            io::ErrorKind::ConnectionRefused => ": does `altq traffic server` run there?",
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                ": is it there, and does a firewall let this port through?"
             }
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock if server.is_some() => {
-                (": is it there, and does a firewall let this port through?", Exit::Failed)
-            }
-            _ => ("", Exit::Failed),
+            _ => "",
         },
-        _ => ("", Exit::Failed),
+        _ => "",
     };
     match error {
         Error::Refused { .. } => eprintln!("altq traffic: the server refuses: {error}{hint}"),

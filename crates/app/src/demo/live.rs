@@ -2,13 +2,16 @@
 //! in `altq lab`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use altq_cases::case::Case;
-use altq_lab::topology::Unsupported;
+use altq_cases::task::Progress;
 use altq_lab::{self as lab, Options};
 use altq_pages::stat::tc;
 
 use super::share::POLICY;
+use crate::exit::Exit;
+use crate::progress::OnTerminal;
 
 /// The outcome of the run.
 pub enum Live {
@@ -100,13 +103,24 @@ class = "video"
 /// Runs the case, which takes about four seconds.
 pub fn run() -> anyhow::Result<Live> {
     let case = Case::parse(&format!("policy = '''\n{POLICY}'''\n{CASE}"), Path::new("demo.toml"))?;
-    let options =
-        Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: false, counters: tc::measured };
-    let result = match lab::run_case(&case, &options, false) {
+    let progress = Arc::new(Progress::default());
+    progress.set_whole(case.duration);
+    let options = Options {
+        congestion: None,
+        buffers: None,
+        offload: true,
+        seed: 1,
+        progress: Some(progress.clone()),
+        counters: tc::measured,
+    };
+    let shown = OnTerminal::of(progress);
+    let result = lab::run_case(&case, &options, false);
+    drop(shown);
+    let result = match result {
         Ok(result) => result,
-        Err(error) => match error.downcast_ref::<Unsupported>() {
-            Some(lacking) => return Ok(Live::Skipped(lacking.to_string())),
-            None => return Err(error),
+        Err(error) => match Exit::of(&error) {
+            Exit::NotPermitted | Exit::Unsupported => return Ok(Live::Skipped(error.to_string())),
+            _ => return Err(error),
         },
     };
     if !result.valid {

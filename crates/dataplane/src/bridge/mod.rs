@@ -156,7 +156,7 @@ pub fn run_with(
             // If this fails, timers fire up to 50 µs late. `regulator auto` makes up for that.
             let _ = thread::exact_timers();
             let ready = if realtime {
-                thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e))
+                thread::realtime().map_err(Error::of_realtime)
             } else {
                 // Optional: the kernel then runs the loop sooner.
                 let _ = thread::prompt();

@@ -19,7 +19,7 @@ use anyhow::anyhow;
 pub use plan::Bound;
 use plan::{Job, Plan};
 
-use crate::topology::Unsupported;
+use crate::topology::{NotPermitted, Unsupported};
 use crate::{Need, Options, Part};
 
 /// Time that a run needs in addition to its traffic, in ms: to make and to remove namespaces and
@@ -270,9 +270,9 @@ pub fn time(file: &CaseFile, options: &Options) -> u64 {
 
 /// The outcome of a case that ended with an error.
 fn outcome(error: anyhow::Error) -> Outcome {
-    match error.downcast_ref::<Unsupported>() {
-        Some(lacking) => Outcome::Cannot(lacking.to_string()),
-        None => Outcome::Failed(format!("{error:#}")),
+    match (error.downcast_ref::<Unsupported>(), error.downcast_ref::<NotPermitted>()) {
+        (Some(Unsupported(lacking)), _) | (_, Some(NotPermitted(lacking))) => Outcome::Cannot(lacking.clone()),
+        _ => Outcome::Failed(format!("{error:#}")),
     }
 }
 

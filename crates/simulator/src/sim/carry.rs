@@ -192,7 +192,7 @@ impl World<'_> {
                     self.events.push_numbered(arrival, Rank::Arrival, number, Event::Arrive(at as u32));
                 }
             }
-            None => self.gone(end, packet),
+            None => self.lost(end, packet),
         }
     }
 
@@ -205,7 +205,17 @@ impl World<'_> {
         self.free_packets.push(packet);
     }
 
-    /// Counts a dropped packet for its flow, and frees its slot.
+    /// Counts a lost packet for its flow, and frees its slot.
+    fn lost(&mut self, now: Nanos, packet: u32) {
+        let travelling = &self.packets[packet as usize];
+        if travelling.end == 0 {
+            let flow = self.streams[travelling.stream as usize].flow as usize;
+            self.flow_tally.cell(self.segment, flow).lost += u64::from(travelling.segments);
+        }
+        self.gone(now, packet);
+    }
+
+    /// Counts a packet that a queue dropped for its flow, and frees its slot.
     fn flow_dropped(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
@@ -222,7 +232,7 @@ impl World<'_> {
                 row.dropped(bin);
             }
         }
-        self.gone(now, packet);
+        self.lost(now, packet);
     }
 
     /// Lets a port's engine send all that may leave now.

@@ -47,6 +47,12 @@ pub fn run_file(
     let alone = if record.is_some() { 1 } else { usize::from(runs.len() == 1) };
     watch.bins = watch.bins.or(Some(bins(runs.len())));
     file.runs.first().iter().for_each(|run| result.describe(&run.case));
+    if let Some(progress) = &watch.progress {
+        let here =
+            |run: &&Run| run.case.columns.iter().filter(|own| run.case.elsewhere(own, Place::Sim).is_none()).count();
+        progress.set_whole(runs.iter().map(|run| run.case.duration * here(run) as u64).sum());
+        progress.set_doing(&file.name);
+    }
     let mut record = record;
     for run in runs.iter().take(alone) {
         all.push(columns(&run.case, seed_of(seed, run), record.take(), watch)?);
@@ -89,6 +95,7 @@ fn side_by_side<'a>(
             // Series are kept of the first sample only.
             let series = (watch.series.is_some() && run.sample == 0).then(Vec::new);
             let mut own = Watch { series, bins: watch.bins, counters: watch.counters, ..Watch::default() };
+            own.progress.clone_from(&watch.progress);
             let ran = columns(&run.case, seed_of(seed, run), None, &mut own).map(|ran| (ran, own));
             let failed = ran.is_err();
             if let Ok(mut slot) = slot.lock() {

@@ -25,6 +25,7 @@ mod world;
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::Arc;
 
 use altq_config::{Failed, Promises};
 use altq_engine::units::Nanos;
@@ -47,6 +48,7 @@ use altq_cases::stat::LinkStat;
 pub use altq_cases::stat::ReadCounters;
 use altq_cases::statistics::percentile;
 use altq_cases::table::{self, ColumnResult};
+use altq_cases::task::Progress;
 pub use files::{RunOptions, run_file};
 use world::World;
 
@@ -110,6 +112,8 @@ pub struct Watch {
     pub counters: Option<ReadCounters>,
     /// Number of events that were handled, in all columns.
     pub events: u64,
+    /// Is told how far the runs are, in nanoseconds of virtual time.
+    pub progress: Option<Arc<Progress>>,
 }
 
 /// Runs every column of a case. `record` receives a capture of the packets that leave the first
@@ -169,6 +173,7 @@ fn columns<'a>(
             .map_err(record_error)?;
         let mut world = World::new(case, column, policy, &captures, seed, recorder.is_some())?;
         world.counters = watch.counters;
+        world.progress = watch.progress.clone();
         if watch.series.is_some() {
             world.keep_series(Series::new(column.name.clone(), case.duration, watch.bins.unwrap_or(BINS)));
         }
@@ -242,6 +247,8 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     let name = world.class_names();
     for (at, flow) in case.flows.iter().enumerate().filter(|(_, flow)| !flow.active.is_empty()) {
         let mut cell = world.flow_tally.sum(whole.clone(), &[at as u32]);
+        let earlier = world.flow_tally.sum(world.segments.window(0, case.warmup), &[at as u32]);
+        let before = earlier.sent - earlier.received - earlier.lost;
         let class = world.flows[at].class().map(&name);
         if let Some(wanted) = world.wanted_class(at)?
             && let Some(other) = world.flows[at].stray(wanted)
@@ -261,6 +268,9 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             delay_ns: Percentiles::of(&mut cell.delays),
             sent_packets: Some(cell.sent),
             received_packets: Some(cell.received),
+            lost_packets: Some(cell.lost),
+            under_way_packets: Some(before + cell.sent - cell.received - cell.lost),
+            under_way_before_packets: before,
             traffic: Some(Traffic::of(case, flow)),
             gaps: world.gaps.of(at, case.warmup, case.duration).and_then(Gaps::summary),
             standstill: world.standstill(at),
@@ -375,7 +385,11 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
             (offered > 0).then(|| cell.dropped as f64 / offered as f64)
         }
         Measure::Marked => (cell.sent > 0).then(|| cell.marked as f64 / cell.sent as f64),
-        Measure::Loss => (cell.sent > 0).then(|| cell.sent.saturating_sub(cell.received) as f64 / cell.sent as f64),
+        // Packets under way are neither lost nor delivered.
+        Measure::Loss => {
+            let ended = cell.lost + cell.received;
+            (ended > 0).then(|| cell.lost as f64 / ended as f64)
+        }
         Measure::WireShare => place.map(|port| bits(cell.wire) / world.ports[port].wire.rate().as_bit_s() as f64),
         Measure::WireRate => Some(bits(cell.wire)),
         Measure::Cells => Some(per_second(cell.wire) / 53.0),

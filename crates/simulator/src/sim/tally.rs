@@ -52,6 +52,8 @@ pub struct Cell {
     pub charged: u64,
     /// Packets dropped.
     pub dropped: u64,
+    /// For a flow: packets lost on the way, in queues and on links.
+    pub lost: u64,
     /// For a class: the sum of the times for which dropped packets had waited. (Some queues drop
     /// from their head.)
     pub dropped_wait: u128,
@@ -119,6 +121,7 @@ impl Tally {
                 sum.bytes += cell.bytes;
                 sum.charged += cell.charged;
                 sum.dropped += cell.dropped;
+                sum.lost += cell.lost;
                 sum.marked += cell.marked;
                 sum.waited += cell.waited;
                 sum.dropped_wait += cell.dropped_wait;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::ops::Range;
+use std::sync::Arc;
 
 use altq_cases::case::{Case, ClassName, Column, Links, Measure, Probe, Subject, What};
 use altq_cases::random::Random;
@@ -10,6 +11,7 @@ use altq_cases::series::Series;
 use altq_cases::source::Outbox;
 use altq_cases::standstill::{Standstill, Watch};
 use altq_cases::stat::ReadCounters;
+use altq_cases::task::Progress;
 use altq_config::suggest::nearest;
 use altq_config::{Link, Policy, Promises};
 use altq_engine::Drop as Dropped;
@@ -90,6 +92,8 @@ pub struct World<'a> {
     /// and what was dropped.
     pub(super) out: Outbox,
     pub(super) lost: Vec<Dropped>,
+    /// Is told how far the run is, in nanoseconds.
+    pub(super) progress: Option<Arc<Progress>>,
 }
 
 /// The error for a case in which something does not fit together.
@@ -198,6 +202,7 @@ impl<'a> World<'a> {
             queues_of_flows: false,
             out: Outbox::default(),
             lost: Vec::new(),
+            progress: None,
         };
         setup::flows(&mut world, seed)?;
         for (at, event) in case.events.iter().enumerate() {
@@ -291,7 +296,12 @@ impl<'a> World<'a> {
     /// Runs the events until the case's duration is over.
     pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>) -> Result<(), SimError> {
         self.recorder = recorder;
+        let (mut told, step) = (0, (self.case.duration / 1000).max(1));
         while let Some((now, event)) = self.events.peek() {
+            if now - told >= step {
+                self.progress.iter().for_each(|progress| progress.add(now - told));
+                told = now;
+            }
             self.segment = self.segments.find(now, self.segment);
             if let Event::Arrive(port) = event {
                 self.arrive_first_in_line(now, port as usize)?;
@@ -322,6 +332,7 @@ impl<'a> World<'a> {
                 Event::Handle(packet) => self.handle(now, packet)?,
             }
         }
+        self.progress.iter().for_each(|progress| progress.add(self.case.duration - told));
         if let Some(recorder) = self.recorder.take() {
             recorder.finish().map_err(super::record_error)?;
         }

@@ -187,6 +187,7 @@ impl Running {
             Error::Io { doing, source } => Error::Io { doing: format!("flow `{}`: {doing}", spec.name), source },
             Error::Ended(why) => Error::Ended(format!("flow `{}`: {why}", spec.name)),
             Error::Unsupported(why) => Error::Unsupported(format!("flow `{}`: {why}", spec.name)),
+            Error::NotPermitted(why) => Error::NotPermitted(format!("flow `{}`: {why}", spec.name)),
             error => error,
         };
         let mut links = Vec::new();

@@ -10,7 +10,7 @@ use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::{Nanos, Rate};
 
-use crate::output;
+use crate::{output, tree};
 
 /// What a policy is and promises.
 pub fn report(policy: &Policy) -> String {
@@ -88,15 +88,13 @@ fn overhead(overhead: &Overhead, mtu: u32) -> String {
 /// The tree of classes, in columns.
 fn table(link: &Link) -> String {
     let promises = Promises::new(link);
-    let (children, holders) = (link.children(), link.holders());
+    let holders = link.holders();
     let head = ["class", "guarantee", "ceiling", "delay", "queue full", "queue", "priority"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    // What stands beside the rows: text, which reads from the left.
-    let (notes, mut beside) = (altq_config::notes(link), vec!["better with".to_owned()]);
-    let mut stack = vec![(ROOT, 0)];
-    while let Some((class, depth)) = stack.pop() {
-        let below = children.get(class as usize).map_or(&[][..], |children| &children[..]);
-        stack.extend(below.iter().rev().map(|child| (*child, depth + 1)));
+    // What a class had better say, below the table: a sentence does not fit a column.
+    let (notes, mut beside) = (altq_config::notes(link), Vec::new());
+    for (class, depth) in tree::of_link(link) {
+        let class = class as ClassId;
         let bound = promises.delay_bound(class);
         let show = |bound: Option<Nanos>| bound.map_or_else(|| "-".to_owned(), time);
         let queue = link.queue(class).filter(|_| holders[class as usize]).map_or_else(String::new, |queue| {
@@ -110,7 +108,7 @@ fn table(link: &Link) -> String {
         let priority = Some(class).filter(|class| *class != ROOT && holders[*class as usize]);
         let priority = priority.and_then(|class| priority_of(link, class));
         rows.push(vec![
-            format!("{:depth$}{}{made}", "", link.class_name(class), depth = depth * 2),
+            tree::name(&format!("{}{made}", link.class_name(class)), depth),
             promises.guaranteed(class).map_or_else(|| "-".to_owned(), rate),
             rate(link.ceiling(class)),
             show(bound.conforming),
@@ -118,15 +116,21 @@ fn table(link: &Link) -> String {
             queue,
             priority.map_or_else(String::new, |priority| priority.to_string()),
         ]);
-        beside.push(notes.get(class as usize).cloned().flatten().unwrap_or_default());
+        if let Some(note) = notes.get(class as usize).and_then(Option::as_ref) {
+            beside.push((link.class_name(class), note));
+        }
     }
-    let table = output::table(&rows);
-    if notes.iter().all(Option::is_none) {
-        return table.lines().fold(String::new(), |out, line| out + "  " + line + "\n");
+    // The table is indented by two.
+    let width = output::width().map(|width| width.saturating_sub(2));
+    let mut out =
+        output::table_within(&rows, width).lines().fold(String::new(), |out, line| out + "  " + line + "\n");
+    if !beside.is_empty() {
+        out += "\n  better with\n";
+        for (name, note) in beside {
+            out += &format!("    {name}: {note}\n");
+        }
     }
-    let width = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    let line = |(line, beside): (&str, &String)| format!("  {line:width$}  {beside}").trim_end().to_owned() + "\n";
-    table.lines().zip(&beside).map(line).collect()
+    out
 }
 
 /// The priority of a class, if its scheduler serves by priority within the guarantees.

@@ -5,8 +5,7 @@ use altq_dataplane::stats::Snapshot;
 use altq_engine::spec::ROOT;
 
 use super::Shaped;
-use super::stat::parent;
-use crate::output;
+use crate::{output, tree};
 
 /// Where the table is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ fn rows(shaped: &Shaped<'_>, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>
     let link = shaped.link;
     let heads = ["class", "asked", "rate", "of link", "sent", "borrowed", "backlog", "dropped", "sojourn p50", "p99"];
     let mut rows = vec![heads.map(String::from).to_vec()];
-    for class in order(link) {
+    for (class, depth) in tree::of_link(link) {
         let (Some(stat), Some(named)) = (snapshot.classes.get(class), link.classes.get(class)) else { continue };
         let counters = &stat.counters;
         let asked = shaped.guaranteed.get(class).copied().flatten();
@@ -72,7 +71,7 @@ fn rows(shaped: &Shaped<'_>, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>
         let dropped = counters.dropped_packets + if class == ROOT as usize { snapshot.unclassified.0 } else { 0 };
         let (rate, wire) = rates(snapshot, class, last);
         rows.push(vec![
-            format!("{}{}", "  ".repeat(depth(link, class)), named.name),
+            tree::name(&named.name, depth),
             asked.map_or("-".into(), |rate| output::rate(rate.as_bit_s())),
             output::rate(rate),
             output::percent(wire, link.spec.rate.as_bit_s()),
@@ -113,26 +112,6 @@ fn footer(snapshot: &Snapshot) -> String {
         }
     }
     if said.is_empty() { String::new() } else { format!("outside the queues: {}\n", said.join(", ")) }
-}
-
-/// The classes in the policy's order, each followed by the classes below it.
-fn order(link: &Link) -> Vec<usize> {
-    let mut children = vec![Vec::new(); link.spec.classes.len()];
-    for class in (1..link.spec.classes.len()).rev() {
-        if let Some(list) = parent(link, class).and_then(|parent| children.get_mut(parent)) {
-            list.push(class);
-        }
-    }
-    let (mut order, mut todo) = (Vec::new(), vec![ROOT as usize]);
-    while let Some(class) = todo.pop() {
-        order.push(class);
-        todo.append(&mut children[class]);
-    }
-    order
-}
-
-fn depth(link: &Link, class: usize) -> usize {
-    std::iter::successors(parent(link, class), |class| parent(link, *class)).count()
 }
 
 fn bytes(count: u64) -> String {

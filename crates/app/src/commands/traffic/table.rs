@@ -41,7 +41,7 @@ pub fn text(result: &TrafficResult, width: Option<usize>) -> String {
     text
 }
 
-const HEADS: [&str; 14] = [
+const HEADS: [&str; 15] = [
     "flow",
     "way",
     "goodput",
@@ -54,6 +54,7 @@ const HEADS: [&str; 14] = [
     "delay p99",
     "jitter",
     "lost",
+    "under way",
     "failed",
     "TCP: rtt, resent, cwnd",
 ];
@@ -80,6 +81,9 @@ fn row(flow: &FlowResult) -> Vec<(&'static str, String)> {
             lost += &format!(", {} late, {} twice", packets.reordered, packets.duplicates);
         }
         row.push(("lost", lost));
+        if packets.under_way > 0 {
+            row.push(("under way", packets.under_way.to_string()));
+        }
     }
     if let Some(failed) = flow.failed.filter(|failed| *failed > 0) {
         row.push(("failed", failed.to_string()));
