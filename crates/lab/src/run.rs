@@ -81,7 +81,8 @@ impl Prepared<'_> {
         let Middle { run, readings, stats } = self.altq(case, &title, bins, result)?;
         self.distrust(case, &run, &readings, &mut doubts);
         if !case.overload {
-            self.distrust_starved(case, &run, &readings, &classes, &mut doubts);
+            result.notes.extend(self.distrust_starved(case, &run, &readings, &classes, &mut doubts));
+            result.notes.extend(self.unfilled(case, &run, &readings, &classes));
         }
         let links: Vec<(Link, Readings)> = self.grown.iter().cloned().zip(readings).collect();
         let wires: Vec<u64> = match self.hosts.is_empty() {

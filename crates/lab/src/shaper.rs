@@ -25,6 +25,7 @@ use anyhow::Context;
 use super::host::Host;
 use super::networked::{Network, Networked};
 use super::topology::{INSIDE, NotPermitted, OUTSIDE, Side, Topology, Unsupported};
+use super::trust::Empty;
 use super::tunnel::{Tunnel, Tunnelled};
 
 /// Time between two readings of a link's counters. Windows begin and end at a reading.
@@ -307,13 +308,13 @@ impl Readings {
         Some(Window { readings: self.readings.get(first..=last)?, sojourns: self.sojourns.get(first..=last)? })
     }
 
-    /// The share of the readings between two times in which the class had no packets queued.
-    pub fn empty(&self, class: usize, from: Duration, to: Duration) -> f64 {
-        let within = self.readings.iter().filter(|(at, _)| (from..to).contains(at));
-        let queues =
-            within.filter_map(|(_, reading)| reading.classes.get(class)).map(|class| class.counters.queued_packets);
-        let (empty, all) = queues.fold((0u32, 0u32), |(empty, all), queued| (empty + u32::from(queued == 0), all + 1));
-        f64::from(empty) / f64::from(all.max(1))
+    /// How often between two times the class had no packets queued.
+    pub fn empty(&self, class: usize, from: Duration, to: Duration) -> Empty {
+        let seen = self.readings.iter().filter_map(|(at, reading)| {
+            let counters = &reading.classes.get(class)?.counters;
+            Some((*at, counters.queued_packets, counters.dropped_packets + counters.marked_packets))
+        });
+        Empty::of(seen, from, to)
     }
 
     /// The time from the beginning of the window to the beginning of the first span of length
