@@ -52,7 +52,10 @@ fn all_or_some_and_what_went_before_stays() {
     assert!(out.lines().count() == 3 && out.contains("\none ") && out.contains("\ntwo "), "{out}");
     let (_, out, _) = altq(&folder, &["list", "wo", "--json"]);
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((list["schema"].as_str(), list["cases"][0]["name"].as_str()), (Some("altq.experiments_list/1"), Some("two")));
+    assert_eq!(
+        (list["schema"].as_str(), list["cases"][0]["name"].as_str()),
+        (Some("altq.experiments_list/1"), Some("two"))
+    );
 
     // One case fails: the exit code is 3, and everything is written.
     let (code, out, error) = altq(&folder, &["run", "--out", "out"]);

@@ -48,12 +48,12 @@ fn run(link: &Link, offered: &[(&str, u64)]) -> Vec<Used> {
         match engine.dequeue(now) {
             Some(out) => {
                 let mut class = out.class as usize;
-                while now >= SECOND {
+                if now >= SECOND {
                     sent[class] += LEN;
-                    if class == 0 {
-                        break;
+                    while class != 0 {
+                        class = link.spec.classes[class].parent as usize;
+                        sent[class] += LEN;
                     }
-                    class = link.spec.classes[class].parent as usize;
                 }
                 now += LEN * 8 * 100;
             }

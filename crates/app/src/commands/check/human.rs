@@ -122,8 +122,7 @@ fn table(link: &Link) -> String {
     }
     // The table is indented by two.
     let width = output::width().map(|width| width.saturating_sub(2));
-    let mut out =
-        output::table_within(&rows, width).lines().fold(String::new(), |out, line| out + "  " + line + "\n");
+    let mut out = output::table_within(&rows, width).lines().fold(String::new(), |out, line| out + "  " + line + "\n");
     if !beside.is_empty() {
         out += "\n  better with\n";
         for (name, note) in beside {
