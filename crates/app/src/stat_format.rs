@@ -31,8 +31,8 @@ impl Format {
         }
     }
 
-    /// What the numbers of classes mean that the text has and the policy has not; `None` if the text
-    /// has names.
+    /// What the numbers of classes mean that the text has and the policy has not; `None` if the
+    /// text has names.
     pub fn legend(self, link: &LinkStat) -> Option<String> {
         if self != Format::Tc {
             return None;

@@ -166,8 +166,8 @@ pub fn start(
     Ok(running)
 }
 
-/// Makes the lab's [`Unsupported`] or [`NotPermitted`] from a generator's error about something that
-/// the host or the process lacks.
+/// Makes the lab's [`Unsupported`] or [`NotPermitted`] from a generator's error about something
+/// that the host or the process lacks.
 fn unsupported(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(Error::Unsupported(lacks)) => Unsupported(lacks.clone()).into(),

@@ -81,9 +81,9 @@ impl std::error::Error for BadCase {}
 /// traffic runs through kernel HTB afterwards.
 ///
 /// # Errors
-/// [`topology::Unsupported`] if this host or the lab cannot run the case, [`topology::NotPermitted`]
-/// if this process may not; [`BadPolicy`] and
-/// [`BadCase`], before anything is started; any other error is a failure of the run.
+/// [`topology::Unsupported`] if this host or the lab cannot run the case,
+/// [`topology::NotPermitted`] if this process may not; [`BadPolicy`] and [`BadCase`], before
+/// anything is started; any other error is a failure of the run.
 pub fn run_case(case: &Case, options: &Options, peer: bool) -> anyhow::Result<CaseResult> {
     let columns =
         case.columns.iter().map(|column| Prepared::new(case, column, options)).collect::<anyhow::Result<Vec<_>>>()?;

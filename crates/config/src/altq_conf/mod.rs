@@ -6,6 +6,7 @@
 //! are refused. The control class and the token bucket, which altqd added by itself, are added.
 
 mod class;
+mod defaults;
 mod file;
 mod filter;
 mod hfsc;

@@ -20,7 +20,7 @@ pub fn text(result: &TrafficResult, width: Option<usize>) -> String {
     };
     let mut cells = vec![heads.iter().map(|head| head.to_string()).collect::<Vec<_>>()];
     cells.extend(rows.iter().map(|row| heads.iter().map(|head| cell(row, head)).collect()));
-    let mut text = output::table(&cells);
+    let mut text = output::table_within(&cells, None);
     let lines: String = result.flows.iter().map(gaps).collect();
     if width.is_some_and(|width| text.lines().any(|line| line.chars().count() > width)) {
         text = String::new();
