@@ -505,7 +505,8 @@ pub struct Percentiles {
 impl Percentiles {
     /// The percentiles of `samples`, whose order is changed.
     pub fn of(samples: &mut [u64]) -> Percentiles {
-        Percentiles { p50: crate::statistics::percentile(samples, 50), p99: crate::statistics::percentile(samples, 99) }
+        let both = crate::statistics::percentiles(samples, [50, 99]);
+        Percentiles { p50: both.map(|[p50, _]| p50), p99: both.map(|[_, p99]| p99) }
     }
 }
 

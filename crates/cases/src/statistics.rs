@@ -18,28 +18,35 @@ pub struct Delay {
 impl Delay {
     /// The figures of `samples`, whose order is changed.
     pub fn of(samples: &mut [u64]) -> Delay {
-        if samples.is_empty() {
-            return Delay::default();
-        }
         let sum: u128 = samples.iter().map(|v| u128::from(*v)).sum();
-        Delay {
-            mean: Some((sum / samples.len() as u128) as u64),
-            p50: percentile(samples, 50),
-            p99: percentile(samples, 99),
-            max: samples.iter().copied().max(),
-        }
+        let Some([p50, p99, max]) = percentiles(samples, [50, 99, 100]) else { return Delay::default() };
+        let mean = (sum / samples.len() as u128) as u64;
+        Delay { mean: Some(mean), p50: Some(p50), p99: Some(p99), max: Some(max) }
     }
 }
 
 /// The percentile by nearest rank: the smallest sample that at least `percent` of 100 do not
 /// exceed. Changes the order of the samples.
 pub fn percentile(samples: &mut [u64], percent: u32) -> Option<u64> {
-    if samples.is_empty() {
-        return None;
+    percentiles(samples, [percent]).map(|[value]| value)
+}
+
+/// Several percentiles as [`percentile`] defines them. `percents` must ascend; `None` if there are
+/// no samples. Changes the order of the samples.
+pub fn percentiles<const N: usize>(samples: &mut [u64], percents: [u32; N]) -> Option<[u64; N]> {
+    let all = samples.len() as u128;
+    // Samples before this index are at or below the last percentile, so they are not looked at
+    // again for the next one.
+    let mut below = 0;
+    let mut values = [0; N];
+    for (value, percent) in values.iter_mut().zip(percents) {
+        let rank = (all * u128::from(percent)).div_ceil(100).clamp(1, all.max(1)) as usize;
+        let nth = (rank - 1).saturating_sub(below);
+        let rest = samples.get_mut(below..).filter(|rest| nth < rest.len())?;
+        *value = *rest.select_nth_unstable(nth).1;
+        below += nth;
     }
-    let rank = (samples.len() as u128 * u128::from(percent)).div_ceil(100).max(1) as usize;
-    let (_, value, _) = samples.select_nth_unstable(rank.min(samples.len()) - 1);
-    Some(*value)
+    Some(values)
 }
 
 #[cfg(test)]
@@ -54,6 +61,8 @@ mod tests {
             assert_eq!(percentile(&mut list.clone(), percent), Some(expected), "{percent}");
         }
         assert_eq!(percentile(&mut [], 50), None);
+        assert_eq!(percentiles(&mut list.clone(), [5, 30, 40, 50, 99]), Some([15, 20, 20, 35, 50]));
+        assert_eq!(percentiles(&mut [7], [50, 99, 100]), Some([7, 7, 7]));
     }
 
     #[test]
