@@ -220,6 +220,10 @@ impl Receiver {
         if let Some((from, to)) = self.duplicate {
             sack.push(self.next, from, to);
         }
+        // Without a gap there is nothing else to report.
+        if self.held.is_empty() {
+            return sack;
+        }
         for (from, to) in self.recent.iter().filter(|(from, to)| to > from) {
             if sack.len() < Sack::most(stamps) {
                 sack.push(self.next, *from, *to);

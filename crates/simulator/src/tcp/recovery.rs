@@ -39,8 +39,15 @@ impl Sender {
             && self.board.len() > 0;
         self.edge = edge;
         self.widest = self.widest.max(segment.window);
-
+        let echo = self.ecn && segment.flags.has(Flags::ECE);
         let model_based = self.control.is_model_based();
+        if !advanced && !echo && !model_based && segment.sack.is_empty() && self.rests() {
+            // The acknowledgement can only have moved the edge of the peer's window. So it is with
+            // every segment that comes to an end that only receives.
+            (self.high, self.resent_at, self.timer, self.only_new) = (self.next, None, None, false);
+            return;
+        }
+
         let before = if model_based { self.in_flight(config) } else { 0 };
         let mut report = AckReport { highest: self.board.highest(), ..AckReport::default() };
         let shortest = self.rto.min();
@@ -73,7 +80,6 @@ impl Sender {
         let mut rearm =
             advanced || report.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent < head.sent));
 
-        let echo = self.ecn && segment.flags.has(Flags::ECE);
         let lost = self.update_state(config, now, segment, advanced, duplicate, echo, &report, &mut rearm);
         if self.board.len() == 0 {
             self.timer = None;
@@ -103,6 +109,11 @@ impl Sender {
             };
             self.control.acked(&mut self.window, &ack);
         }
+    }
+
+    /// Whether nothing is in flight, and nothing is to be repaired or found out.
+    fn rests(&self) -> bool {
+        self.board.len() == 0 && self.state == State::Open && self.probe.is_none()
     }
 
     /// Hands an acknowledgement to congestion control that models the path (BBR).

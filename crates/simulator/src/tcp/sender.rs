@@ -268,7 +268,7 @@ impl Sender {
             if self.board.len() == 0 {
                 self.restart_after_idle(config, now);
             }
-            let sent = self.send_new(config, now);
+            let sent = if self.unsent() { self.send_new(config, now) } else { None };
             if sent.is_none() {
                 self.note_window_use(false);
                 if !self.unsent()
