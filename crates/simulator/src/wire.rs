@@ -93,9 +93,19 @@ impl Wire {
     /// [`BeyondTime`] if that is more than 584 years from the start of time.
     #[inline]
     pub fn send(&mut self, now: Nanos, bytes: u32) -> Result<Nanos, BeyondTime> {
-        let end = self.end_of(now, bytes).ok_or(BeyondTime { rate: self.rate })?;
+        let end = self.pass(now, bytes)?;
         self.ends.push_back(end);
         Ok(end)
+    }
+
+    /// As [`send`](Wire::send), for a caller that keeps the ends of transmissions itself: the wire
+    /// does not hold the packet.
+    ///
+    /// # Errors
+    /// [`BeyondTime`] as of [`send`](Wire::send).
+    #[inline]
+    pub fn pass(&mut self, now: Nanos, bytes: u32) -> Result<Nanos, BeyondTime> {
+        self.end_of(now, bytes).ok_or(BeyondTime { rate: self.rate })
     }
 
     /// When a packet of `bytes` will have left, after those that were taken before it.

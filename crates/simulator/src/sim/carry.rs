@@ -34,6 +34,7 @@ impl World<'_> {
             len,
             segments,
             host: host as u32,
+            to: to as u32,
             end: end as u8,
             octet,
             load,
@@ -61,8 +62,7 @@ impl World<'_> {
     /// Lets a host handle a packet: the host delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         let travelling = &self.packets[packet as usize];
-        let (host, end) = (travelling.host as usize, usize::from(travelling.end));
-        let to = self.streams[travelling.stream as usize].ends[1 - end].host;
+        let (host, to) = (travelling.host as usize, travelling.to as usize);
         if host == to {
             return self.delivered(now, packet);
         }
@@ -96,28 +96,32 @@ impl World<'_> {
     }
 
     /// Puts a packet into a port. True if it was dropped there at once.
+    #[inline]
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
         let port = &mut self.ports[at];
-        if let Some(fifo) = &mut port.fifo {
-            let travelling = &self.packets[packet as usize];
-            let stream = &self.streams[travelling.stream as usize];
-            let v6 = stream.ends[0].key.family == 6;
-            let each = if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
-            let len = travelling.len + each * u32::from(travelling.segments);
-            let packet_on_wire = Packet { wire: len, segments: travelling.segments, ..Packet::new(packet, len) };
-            let charged = port.wire.bytes(&packet_on_wire);
-            return match fifo.take(now, len, charged, &mut port.wire) {
-                Fate::Leaves(end) => {
-                    self.launch(end, at, packet);
-                    Ok(false)
-                }
-                Fate::Full => {
-                    self.flow_dropped(now, packet);
-                    Ok(true)
-                }
-                Fate::BeyondTime(error) => Err(error.into()),
-            };
+        let Some(fifo) = &mut port.fifo else { return self.enter_engine(now, at, packet) };
+        let travelling = &self.packets[packet as usize];
+        let mut len = travelling.len;
+        if port.tunnel.is_some() && self.streams[travelling.stream as usize].ends[0].key.family == 6 {
+            len += Tunnel::HEADER * u32::from(travelling.segments);
         }
+        let packet_on_wire = Packet { wire: len, segments: travelling.segments, ..Packet::new(packet, len) };
+        let charged = port.wire.bytes(&packet_on_wire);
+        match fifo.take(now, len, charged, &mut port.wire) {
+            Fate::Leaves(end) => {
+                self.launch(end, at, packet);
+                Ok(false)
+            }
+            Fate::Full => {
+                self.flow_dropped(now, packet);
+                Ok(true)
+            }
+            Fate::BeyondTime(error) => Err(error.into()),
+        }
+    }
+
+    /// The part of [`enter`](World::enter) that is about a port with an engine.
+    fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
         let (mut key, high) = self.key(packet);
         let travelling = &self.packets[packet as usize];
         let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
@@ -175,6 +179,7 @@ impl World<'_> {
     }
 
     /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
+    #[inline]
     fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
         let port = &mut self.ports[at];
         match port.flight.launch(end) {
@@ -281,8 +286,11 @@ impl World<'_> {
     /// Only needed if an expectation or figure asks for that.
     #[inline]
     fn count_wait(&mut self, packet: u32, waited: Nanos, marked: bool) {
+        if !self.queues_of_flows {
+            return;
+        }
         let travelling = &self.packets[packet as usize];
-        if !self.queues_of_flows || travelling.end != 0 {
+        if travelling.end != 0 {
             return;
         }
         let flow = self.streams[travelling.stream as usize].flow as usize;
@@ -446,7 +454,9 @@ impl World<'_> {
             if !self.traces.is_empty() {
                 self.traces.iter_mut().for_each(|t| t.class(now, at, row, packet.wire));
             }
-            if let Some(series) = self.series_of(at, row) {
+            if self.series.is_some()
+                && let Some(series) = self.series_of(at, row)
+            {
                 let passed = Passed { bytes: packet.len, charged: packet.wire, delay: waited, marked };
                 series.passed(now, at, row, &passed);
             }

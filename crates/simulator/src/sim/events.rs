@@ -90,6 +90,10 @@ impl Ord for Entry {
 #[derive(Debug, Default)]
 pub struct Events {
     heap: BinaryHeap<Entry>,
+    /// True if the heap's first entry was taken already. It stays there until the next event is
+    /// added, which takes its place: that moves fewer entries than to remove one and add another,
+    /// and most events are followed by another one.
+    first_is_taken: bool,
     made: u64,
     taken: u64,
 }
@@ -98,8 +102,8 @@ impl Events {
     /// Adds an event.
     #[inline]
     pub fn push(&mut self, time: Nanos, rank: Rank, event: Event) {
-        self.made += 1;
-        self.heap.push(Entry { time, order: (rank as u64) << 62 | self.made, event });
+        let number = self.number();
+        self.push_numbered(time, rank, number, event);
     }
 
     /// Takes a number in the order of events, for an event that is added later.
@@ -112,30 +116,26 @@ impl Events {
     /// Adds an event with a number that was taken before.
     #[inline]
     pub fn push_numbered(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
-        self.heap.push(Entry { time, order: (rank as u64) << 62 | number, event });
-    }
-
-    /// Replaces the next event, which was looked at with [`Events::peek`], by another one.
-    #[inline]
-    pub fn replace(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
-        if let Some(mut first) = self.heap.peek_mut() {
-            self.taken += 1;
-            *first = Entry { time, order: (rank as u64) << 62 | number, event };
+        let entry = Entry { time, order: (rank as u64) << 62 | number, event };
+        if std::mem::take(&mut self.first_is_taken)
+            && let Some(mut first) = self.heap.peek_mut()
+        {
+            *first = entry;
+        } else {
+            self.heap.push(entry);
         }
-    }
-
-    /// The next event, which stays in the queue.
-    #[inline]
-    pub fn peek(&self) -> Option<(Nanos, Event)> {
-        self.heap.peek().map(|entry| (entry.time, entry.event))
     }
 
     /// Takes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Nanos, Event)> {
-        let entry = self.heap.pop()?;
+        if std::mem::take(&mut self.first_is_taken) {
+            self.heap.pop();
+        }
+        let first = self.heap.peek()?;
+        self.first_is_taken = true;
         self.taken += 1;
-        Some((entry.time, entry.event))
+        Some((first.time, first.event))
     }
 
     /// Number of events that were taken.
@@ -146,7 +146,26 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
+    use altq_cases::random::Random;
+
     use super::*;
+
+    #[test]
+    fn events_come_in_order_however_they_are_added() {
+        let mut random = Random::new(5, 0);
+        let (mut events, mut waiting) = (Events::default(), Vec::new());
+        for n in 0..3_000 {
+            if random.below(9) < 5 {
+                let time = Nanos::from(random.below(50));
+                events.push(time, Rank::Timer, Event::Handle(n));
+                waiting.push((time, n));
+            } else {
+                waiting.sort_unstable();
+                let first = (!waiting.is_empty()).then(|| waiting.remove(0));
+                assert_eq!(events.pop(), first.map(|(time, n)| (time, Event::Handle(n))));
+            }
+        }
+    }
 
     #[test]
     fn time_then_rank_then_number() {
@@ -170,9 +189,11 @@ mod tests {
         let early = events.number();
         events.push(3, Rank::Timer, Event::Timer(1));
         events.push_numbered(3, Rank::Timer, early, Event::Timer(2));
-        assert_eq!(events.peek(), Some((3, Event::Timer(2))));
-        events.replace(4, Rank::Timer, early, Event::Timer(3));
+        assert_eq!(events.pop(), Some((3, Event::Timer(2))));
+        // One that is added after another was taken comes in its turn.
+        events.push_numbered(4, Rank::Timer, early, Event::Timer(3));
         assert_eq!([events.pop(), events.pop()], [Some((3, Event::Timer(1))), Some((4, Event::Timer(3)))]);
+        assert_eq!((events.pop(), events.taken()), (None, 10));
         assert_eq!(size_of::<Entry>(), 24);
     }
 }

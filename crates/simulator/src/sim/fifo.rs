@@ -38,13 +38,15 @@ impl Fifo {
         Fifo { limit, ring: ring.max(1), held: VecDeque::new(), bytes: 0 }
     }
 
-    /// Takes a packet of `len` bytes that takes `charged` bytes on the wire.
+    /// Takes a packet of `len` bytes that takes `charged` bytes on the wire. Nothing else may use
+    /// the wire.
+    #[inline]
     pub fn take(&mut self, now: Nanos, len: u32, charged: u32, wire: &mut Wire) -> Fate {
         // A transmission that ends now is complete: completions come before arrivals.
-        while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {
-            wire.complete();
+        while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {}
+        if self.held.is_empty() {
+            wire.rest();
         }
-        wire.rest();
         // The driver's ring has the first of these packets; the others wait in the FIFO. Every
         // packet passes through the FIFO, so its limit counts even if the ring has room.
         let waiting = self.held.len().saturating_sub(self.ring);
@@ -61,7 +63,7 @@ impl Fifo {
         if !fits {
             return Fate::Full;
         }
-        let end = match wire.send(now, charged) {
+        let end = match wire.pass(now, charged) {
             Ok(end) => end,
             Err(error) => return Fate::BeyondTime(error),
         };

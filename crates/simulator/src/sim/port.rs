@@ -261,7 +261,7 @@ impl Port {
             line: VecDeque::new(),
             flight: Flight::new(way.clone(), random),
             engine: Engines::new(&spec, case.tx_queues)?,
-            wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }).with_medium(framing),
+            wire: Wire::new(rate, case.tx_ring).with_medium(framing),
             fifo: known_ahead.then(|| Fifo::new(way.queue, case.tx_ring)),
             rings: (case.tx_queues > 1).then(|| {
                 let overhead = framing.unwrap_or(spec.overhead);

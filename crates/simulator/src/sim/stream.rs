@@ -35,6 +35,8 @@ pub struct Travelling {
     pub len: u32,
     /// The host at which it arrives next.
     pub host: u32,
+    /// Its destination.
+    pub to: u32,
     /// Number of packets on the wire; above 1 for a super-packet.
     pub segments: u16,
     /// The end that sent it.

@@ -34,6 +34,11 @@ impl Segments {
         at
     }
 
+    /// When a segment ends; `Nanos::MAX` for the last one.
+    pub fn end(&self, segment: usize) -> Nanos {
+        self.cuts.get(segment + 1).copied().unwrap_or(Nanos::MAX)
+    }
+
     /// The segments of a window [from, to), whose ends are cuts.
     pub fn window(&self, from: Nanos, to: Nanos) -> std::ops::Range<usize> {
         let at = |time| self.cuts.partition_point(|cut| *cut < time);

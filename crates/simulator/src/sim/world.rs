@@ -66,6 +66,8 @@ pub struct World<'a> {
     pub segments: Segments,
     /// The segment of the present time.
     pub(super) segment: usize,
+    /// When that segment ends.
+    segment_ends: Nanos,
     /// What is to be measured.
     probes: Vec<&'a Probe>,
     /// Counts of the classes of each port, by row.
@@ -191,6 +193,7 @@ impl<'a> World<'a> {
             shared,
             timer: column.timer,
             segment: 0,
+            segment_ends: 0,
             probes: Vec::new(),
             series: None,
             counters: None,
@@ -297,18 +300,17 @@ impl<'a> World<'a> {
     pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>) -> Result<(), SimError> {
         self.recorder = recorder;
         let (mut told, step) = (0, (self.case.duration / 1000).max(1));
-        while let Some((now, event)) = self.events.peek() {
+        while let Some((now, event)) = self.events.pop() {
+            if now >= self.segment_ends {
+                self.segment = self.segments.find(now, self.segment);
+                self.segment_ends = self.segments.end(self.segment);
+            }
             if now - told >= step {
                 self.progress.iter().for_each(|progress| progress.add(now - told));
                 told = now;
             }
-            self.segment = self.segments.find(now, self.segment);
-            if let Event::Arrive(port) = event {
-                self.arrive_first_in_line(now, port as usize)?;
-                continue;
-            }
-            self.events.pop();
             match event {
+                Event::Arrive(port) => self.arrive_first_in_line(now, port as usize)?,
                 Event::Complete(port) => self.complete(now, port as usize)?,
                 Event::Timer(port) => {
                     if self.ports[port as usize].wakeup == Some(now) {
@@ -327,7 +329,6 @@ impl<'a> World<'a> {
                 Event::Stop(flow) => self.stop(now, flow as usize)?,
                 Event::Open(flow) => self.open(now, flow as usize)?,
                 Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
-                Event::Arrive(_) => {}
                 Event::ArriveUnordered(packet) => self.arrive(now, packet)?,
                 Event::Handle(packet) => self.handle(now, packet)?,
             }
@@ -339,22 +340,18 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Lets the first packet of a port's line arrive. Its event is replaced by that of the next
-    /// packet in the line.
+    /// Lets the first packet of a port's line arrive, and adds the event of the next one.
     fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let line = &mut self.ports[at].line;
-        let first = line.pop_front();
-        match line.front() {
-            Some((time, number, _)) => self.events.replace(*time, Rank::Arrival, *number, Event::Arrive(at as u32)),
-            None => _ = self.events.pop(),
+        let Some((_, _, packet)) = line.pop_front() else { return Ok(()) };
+        if let Some((time, number, _)) = line.front() {
+            self.events.push_numbered(*time, Rank::Arrival, *number, Event::Arrive(at as u32));
         }
-        match first {
-            Some((_, _, packet)) => self.arrive(now, packet),
-            None => Ok(()),
-        }
+        self.arrive(now, packet)
     }
 
     /// Lets a packet arrive at a host, which handles it after the host's delay.
+    #[inline]
     fn arrive(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         match self.host_delay(packet) {
             0 => self.handle(now, packet),
