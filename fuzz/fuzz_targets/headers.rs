@@ -4,7 +4,7 @@
 #![no_main]
 
 use altq_engine::classify::{Address, CacheSettings, Classifier, Field, Order, Rule, RuleSet, Term, Values};
-use altq_engine::headers::{FragmentCache, Headers, parse_ethernet, parse_ip};
+use altq_engine::headers::{Encapsulation, FragmentCache, Headers, Key, parse_ethernet, parse_ip};
 use libfuzzer_sys::fuzz_target;
 
 fn check(headers: &Headers, seen: usize, len: usize) {
@@ -19,6 +19,31 @@ fn check(headers: &Headers, seen: usize, len: usize) {
     assert!(key.tcp_flags == 0 || key.proto == 6 && key.sport.is_some());
     assert!(headers.fragment.is_none_or(|f| f.offset == 0 || headers.transport.is_none()));
     assert!([0, 4, 6].contains(&key.family));
+}
+
+/// An IP packet gives the same key behind a tag, in a PPPoE session (RFC 2516 4) and behind two
+/// labels (RFC 3032 2.1) as without them.
+fn wrapped(packet: &[u8], len: u32) {
+    let bare = parse_ip(packet, len);
+    let protocol = match bare.key.family {
+        4 => 0x21,
+        6 => 0x57,
+        _ => return,
+    };
+    let wraps: [&[u8]; 4] = [
+        &[0x88, 0x64, 0x11, 0, 0, 1, 0xff, 0xff, 0, protocol],
+        &[0x88, 0x64, 0x11, 0, 0, 1, 0, 0, protocol],
+        &[0x88, 0x47, 0, 6, 0x40, 64, 0, 1, 1, 64],
+        &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x88, 0x64, 0x11, 0, 0, 1, 0, 0, 2, 0x81, 0, 1, 1, 64],
+    ];
+    for wrap in wraps {
+        let frame = [&[2; 12], wrap, packet].concat();
+        let before = 12 + wrap.len() as u32;
+        let found = parse_ethernet(&frame, before + len);
+        assert_eq!(Key { vlan: None, ..found.key }, bare.key);
+        assert_eq!((found.layer3, found.fragment, found.payload), (before, bare.fragment, bare.payload));
+        assert_eq!(found.transport, bare.transport.map(|at| at + before));
+    }
 }
 
 /// Rules that together use every field.
@@ -75,6 +100,9 @@ fuzz_target!(|input: &[u8]| {
     let mut keys = Vec::new();
     for frame in &frames {
         let len = frame.len() as u32 + u32::from(more);
+        wrapped(frame, len);
+        let way = Encapsulation::read(frame);
+        assert!(way.layer3 == 14 || way.layer3 <= frame.len());
         for mut headers in [parse_ethernet(frame, len), parse_ip(frame, len)] {
             check(&headers, frame.len(), len as usize);
             fragments.see(&mut headers);

@@ -5,14 +5,12 @@
 //! summing the header again (RFC 1624 3). In IPv6 it is the eight bits after the version. No
 //! checksum of the transport layer covers it.
 
-/// Ethernet's two addresses.
-const ADDRESSES: usize = 12;
-/// The most VLAN tags that are skipped; the engine's parser skips fewer.
-const TAGS: usize = 8;
+use altq_engine::headers::{Encapsulation, IPV4, IPV6};
 
 /// Writes a DSCP (0 to 63) and an ECN field (RFC 3168 5: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into
-/// an Ethernet frame, after its VLAN tags if there are any. True if that changed the frame; false
-/// if it had these values already, or has no complete IP header.
+/// an Ethernet frame: into the IP header that the engine's parser reads, behind VLAN tags, a PPPoE
+/// session or an MPLS label stack ([`Encapsulation`]). The traffic class of labels stays. True if
+/// that changed the frame; false if it had these values already, or has no complete IP header.
 ///
 /// ```
 /// # use altq_dataplane::remark::remark;
@@ -25,20 +23,13 @@ const TAGS: usize = 8;
 /// ```
 pub fn remark(frame: &mut [u8], dscp: u8, ecn: u8) -> bool {
     let octet = (dscp & 0x3f) << 2 | ecn & 3;
-    let mut at = ADDRESSES;
-    for _ in 0..=TAGS {
-        let Some(&[high, low]) = frame.get(at..at + 2).and_then(|kind| kind.first_chunk()) else { return false };
-        let kind = u16::from_be_bytes([high, low]);
-        at += 2;
-        match kind {
-            // IEEE 802.1Q, 802.1ad, and their predecessors.
-            0x8100 | 0x88a8 | 0x9100 | 0x9200 => at += 2,
-            0x0800 => return frame.get_mut(at..).is_some_and(|packet| remark_v4(packet, octet)),
-            0x86dd => return frame.get_mut(at..).is_some_and(|packet| remark_v6(packet, octet)),
-            _ => return false,
-        }
+    let way = Encapsulation::read(frame);
+    let Some(packet) = frame.get_mut(way.layer3..) else { return false };
+    match way.ethertype {
+        IPV4 => remark_v4(packet, octet),
+        IPV6 => remark_v6(packet, octet),
+        _ => false,
     }
-    false
 }
 
 fn remark_v4(packet: &mut [u8], octet: u8) -> bool {
@@ -75,15 +66,33 @@ mod tests {
     use super::*;
     use crate::checksum::Sum;
 
+    /// What stands between the tags and the IP header.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Wrap {
+        Nothing,
+        /// A PPPoE session (RFC 2516 4).
+        Session,
+        /// The same with PPP's protocol field in one byte (RFC 1661 6.5).
+        Short,
+        /// Two labels (RFC 3032 2.1).
+        Labels,
+    }
+
     /// A frame with these tags around an IPv4 header with options, or an IPv6 one, and some
     /// payload.
-    fn frame(v6: bool, tags: &[u16], octet: u8, noise: u8) -> (Vec<u8>, usize) {
+    fn frame(v6: bool, tags: &[u16], wrap: Wrap, octet: u8, noise: u8) -> (Vec<u8>, usize) {
         let mut frame = vec![2; 12];
         for tag in tags {
             frame.extend(tag.to_be_bytes());
             frame.extend([noise & 15, 7]);
         }
-        frame.extend(if v6 { 0x86dd_u16 } else { 0x0800 }.to_be_bytes());
+        let protocol = if v6 { 0x57 } else { 0x21 };
+        match wrap {
+            Wrap::Nothing => frame.extend(if v6 { 0x86dd_u16 } else { 0x0800 }.to_be_bytes()),
+            Wrap::Session => frame.extend([0x88, 0x64, 0x11, 0, noise, 1, 0, 38, 0, protocol]),
+            Wrap::Short => frame.extend([0x88, 0x64, 0x11, 0, noise, 1, 0, 37, protocol]),
+            Wrap::Labels => frame.extend([0x88, 0x47, noise, noise, 0x1e, 64, 0, 1, 0x01, 64]),
+        }
         let at = frame.len();
         if v6 {
             frame.extend([0x60 | octet >> 4, octet << 4 | noise & 15, noise, 1, 0, 12, 17, 64]);
@@ -101,9 +110,20 @@ mod tests {
 
     #[test]
     fn every_octet_into_every_other_and_nothing_else_changes() {
-        for (v6, tags) in [(false, &[][..]), (false, &[0x8100]), (true, &[]), (true, &[0x88a8, 0x8100])] {
+        for (v6, tags, wrap) in [
+            (false, &[][..], Wrap::Nothing),
+            (false, &[0x8100], Wrap::Nothing),
+            (true, &[], Wrap::Nothing),
+            (true, &[0x88a8, 0x8100], Wrap::Nothing),
+            (false, &[], Wrap::Session),
+            (true, &[0x8100], Wrap::Session),
+            (false, &[0x8100], Wrap::Short),
+            (true, &[], Wrap::Short),
+            (false, &[], Wrap::Labels),
+            (true, &[0x88a8, 0x8100], Wrap::Labels),
+        ] {
             for from in 0..=255u8 {
-                let (before, at) = frame(v6, tags, from, from.wrapping_mul(37));
+                let (before, at) = frame(v6, tags, wrap, from, from.wrapping_mul(37));
                 for to in (0..=255u8).step_by(7).chain([255]) {
                     let mut after = before.clone();
                     assert_eq!(remark(&mut after, to >> 2, to & 3), from != to);
@@ -138,11 +158,14 @@ mod tests {
 
     #[test]
     fn what_is_no_ip_stays_as_it_is() {
-        let (whole, at) = frame(false, &[0x8100], 0, 9);
-        for cut in 0..at + 20 {
-            let mut short = whole[..cut].to_vec();
-            assert!(!remark(&mut short, 46, 3) && short == whole[..cut], "{cut}");
+        for wrap in [Wrap::Session, Wrap::Short, Wrap::Labels, Wrap::Nothing] {
+            let (whole, at) = frame(false, &[0x8100], wrap, 0, 9);
+            for cut in 0..at + 20 {
+                let mut short = whole[..cut].to_vec();
+                assert!(!remark(&mut short, 46, 3) && short == whole[..cut], "{cut}");
+            }
         }
+        let (whole, at) = frame(false, &[0x8100], Wrap::Nothing, 0, 9);
         let mut arp = whole.clone();
         (arp[at - 2], arp[at - 1]) = (8, 6);
         let mut version = whole.clone();
@@ -150,7 +173,14 @@ mod tests {
         let mut short_header = whole.clone();
         short_header[at] = 0x44;
         let tags = [vec![2; 12], [0x81, 0, 0, 1].repeat(40)].concat();
-        for frame in [arp, version, short_header, tags] {
+        // LCP in a session, PPPoE discovery, and a pseudowire's control word behind labels.
+        let (session, at) = frame(false, &[], Wrap::Session, 0, 9);
+        let (mut lcp, mut discovery) = (session.clone(), session);
+        (lcp[at - 2], lcp[at - 1]) = (0xc0, 0x21);
+        (discovery[13], discovery[15]) = (0x63, 9);
+        let (mut pseudowire, at) = frame(false, &[], Wrap::Labels, 0, 9);
+        pseudowire.splice(at..at, [0; 4]);
+        for frame in [arp, version, short_header, tags, lcp, discovery, pseudowire] {
             let mut marked = frame.clone();
             assert!(!remark(&mut marked, 46, 3) && marked == frame);
         }

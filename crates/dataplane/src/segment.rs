@@ -5,7 +5,10 @@
 //! scheduler must charge the bytes of these packets. And one super-packet must not block the link
 //! for more than a millisecond: 64 KB take 52 µs at 10 Gbit/s, but 524 ms at 1 Mbit/s. A
 //! super-packet that takes longer is cut into several that are short enough, down to single
-//! segments. Segmentation and checksums of the parts are still left to the device.
+//! segments. Segmentation and checksums of the parts are still left to the device. What stands
+//! behind PPPoE or MPLS is always cut into single segments ([`Super::direct`]).
+
+use altq_engine::headers::{Encapsulation, IPV4, IPV6};
 
 use crate::checksum::Sum;
 use crate::pool::Pool;
@@ -28,6 +31,14 @@ pub struct Super {
     pub v6: bool,
     /// True for UDP, false for TCP.
     pub udp: bool,
+    /// Where the PPPoE header begins, if there is one.
+    pub pppoe: Option<usize>,
+    /// False if the IP header stands behind PPPoE or MPLS. Linux 6.12 segments no such frame of a
+    /// packet socket: for MPLS it wants an inner header noted that a packet socket cannot note
+    /// (net/mpls/mpls_gso.c), for PPPoE it has nothing. It would drop the frame, or hand it to a
+    /// device that cannot segment it either. So it must be cut into single segments, even if it has
+    /// only one.
+    pub direct: bool,
 }
 
 impl Super {
@@ -37,10 +48,11 @@ impl Super {
         if vnet.kind() == GSO_NONE || vnet.gso_size == 0 {
             return None;
         }
-        let (network, ethertype) = network(head)?;
-        let v6 = match ethertype {
-            0x0800 => false,
-            0x86dd => true,
+        let way = Encapsulation::read(head);
+        let network = way.layer3;
+        let v6 = match way.ethertype {
+            IPV4 => false,
+            IPV6 => true,
             _ => return None,
         };
         let (transport, proto) = if v6 { transport6(head, network)? } else { transport4(head, network)? };
@@ -53,7 +65,8 @@ impl Super {
             _ => false,
         };
         let sound = agrees && (udp || payload >= transport + 20) && payload <= head.len() && payload < frame;
-        sound.then_some(Super { network, transport, payload, frame, size: vnet.gso_size.into(), v6, udp })
+        let (pppoe, direct, size) = (way.pppoe, way.is_direct(), vnet.gso_size.into());
+        sound.then_some(Super { network, transport, payload, frame, size, v6, udp, pppoe, direct })
     }
 
     /// Number of packets that it becomes on the wire.
@@ -69,19 +82,6 @@ impl Super {
     /// The sum of the segments' lengths at layer 3.
     pub fn wire_len(&self) -> usize {
         self.frame - self.payload + self.segments() * self.headers()
-    }
-}
-
-/// Offset of the network header and its EtherType, after any VLAN tags (802.1Q, 802.1ad).
-pub fn network(head: &[u8]) -> Option<(usize, u16)> {
-    let mut at = 12;
-    loop {
-        let ethertype = word(head, at)?;
-        at += 2;
-        if !matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
-            return Some((at, ethertype));
-        }
-        at += 2;
     }
 }
 
@@ -183,12 +183,16 @@ struct Place {
     offset: usize,
 }
 
-/// Writes the headers of a part as a segmenting device would (RFC 9293 3.1 for TCP): lengths, IP
-/// id, sequence number, flags, and the IPv4 header's checksum. The checksum field of TCP and UDP
-/// gets the sum of the pseudo-header; the rest is left to the device.
+/// Writes the headers of a part as a segmenting device would (RFC 9293 3.1 for TCP): lengths, that
+/// of PPPoE too, IP id, sequence number, flags, and the IPv4 header's checksum. The checksum field
+/// of TCP and UDP gets the sum of the pseudo-header; the rest is left to the device.
 fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     let (network, transport) = (whole.network, whole.transport);
     let length = frame - transport;
+    if let Some(pppoe) = whole.pppoe {
+        // Version, type, code, session, length: of all that follows (RFC 2516 4).
+        put(head, pppoe + 4, (frame - pppoe - 6) as u16);
+    }
     if whole.v6 {
         put(head, network + 4, (frame - network - 40) as u16);
     } else {

@@ -369,8 +369,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         packet.len = whole.wire_len() as u32;
         packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
-        let most = (self.longest / segment).max(1) as usize;
-        if whole.segments() <= most {
+        let most = if whole.direct { (self.longest / segment).max(1) as usize } else { 1 };
+        if whole.direct && whole.segments() <= most {
             self.enqueue(now, class, packet);
             return true;
         }

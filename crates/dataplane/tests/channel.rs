@@ -5,7 +5,7 @@ use altq_config::{Language, Link, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::shaper::{Shaper, Tuning};
 use altq_dataplane::stats::Snapshot;
-use altq_dataplane::vnet::{GSO_TCPV4, NEEDS_CSUM, Vnet};
+use altq_dataplane::vnet::{GSO_NONE, GSO_TCPV4, NEEDS_CSUM, Vnet};
 use altq_engine::Change;
 use altq_engine::settings::Value;
 use altq_engine::shape::pacer;
@@ -216,6 +216,38 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
         let payload: u64 = left.iter().map(|f| length(f) - 40).sum();
         assert_eq!(payload, 64_000, "{rate}");
         assert!(left.iter().all(|f| (length(f) - 40).div_ceil(1460) <= segments as u64), "{rate}");
+    }
+}
+
+/// The kernel cannot segment what stands behind PPPoE or MPLS: single packets leave, in a class
+/// found by the inner header, and charged as the inner packets.
+#[test]
+fn super_packets_in_sessions_and_behind_labels_leave_as_single_packets() {
+    let session = |length: usize| {
+        let [high, low] = ((length + 2) as u16).to_be_bytes();
+        vec![0x88, 0x64, 0x11, 0, 0, 1, high, low, 0, 0x21]
+    };
+    let labels = |_: usize| vec![0x88, 0x47, 0, 6, 0x40, 64, 0, 1, 1, 64];
+    let wraps: [&dyn Fn(usize) -> Vec<u8>; 2] = [&session, &labels];
+    let link = link(&SHARES.replace("100Mbit", "10Gbit"));
+    for wrap in wraps {
+        for (payload, packets) in [(64_000, 44), (1460, 1), (100, 1)] {
+            let mut whole = super_packet(0, 5001, payload);
+            whole.bytes.splice(12..14, wrap(40 + payload));
+            whole.vnet = Vnet { hdr_len: 62, csum_start: 42, ..whole.vnet };
+            let (left, last) = run(&link, vec![whole], SECOND, |_| {});
+            let low = &last.classes[link.class("low").unwrap() as usize].counters;
+            assert_eq!(low.sent_bytes as usize, payload + packets * 40);
+            assert_eq!(left.len(), packets);
+            for frame in &left {
+                let vnet = &frame.vnet;
+                assert_eq!((vnet.flags, vnet.gso_type, vnet.gso_size), (0, GSO_NONE, 0), "nothing left to do");
+                let length = frame.bytes.len() - 22;
+                assert_eq!(frame.bytes[12..22], wrap(length), "length of {length}");
+                assert_eq!(frame.bytes[24..26], (length as u16).to_be_bytes());
+            }
+            assert_eq!(left.iter().map(|f| f.bytes.len() - 62).sum::<usize>(), payload);
+        }
     }
 }
 

@@ -13,12 +13,13 @@ use altq_dataplane::edge::{Edge, EdgeCounters, Sent, Want, Woken};
 use altq_dataplane::pool::Pool;
 use altq_dataplane::remark::remark;
 use altq_dataplane::segment::{self, Part, Super};
+use altq_engine::headers::{Encapsulation, IPV4, IPV6};
 use altq_engine::units::Nanos;
 
 /// Bytes that the tunnel adds to a packet: an IPv4 header without options.
 pub const HEADER: usize = 20;
 /// Protocol number of IPv6 in IPv4 (RFC 4213 3.5).
-const IPV6: u8 = 41;
+const IPV6_IN_IPV4: u8 = 41;
 /// TTL of the outer header. It counts IPv4 routers; for IPv6 the tunnel is one hop (RFC 4213 3.3).
 const TTL: u8 = 64;
 /// Bytes of an IPv6 header.
@@ -101,7 +102,7 @@ impl<E: Edge> Tunnelled<E> {
 /// Encapsulates an IPv6 frame; any other stays as it is.
 fn encapsulate(pool: &mut Pool, handle: u32, tunnel: &Tunnel, id: &mut u16) -> Fate {
     let head = pool.head(handle);
-    let Some((at, 0x86dd)) = segment::network(head) else { return Fate::Goes };
+    let Some(at) = layer3(head, IPV6) else { return Fate::Goes };
     let Some(inner) = head.get(at..).and_then(|rest| rest.first_chunk::<V6>()) else { return Fate::Unreadable };
     let len = V6 + usize::from(u16::from_be_bytes([inner[4], inner[5]]));
     // Padding may make an Ethernet frame longer than its packet, never shorter.
@@ -119,7 +120,7 @@ fn encapsulate(pool: &mut Pool, handle: u32, tunnel: &Tunnel, id: &mut u16) -> F
         return Fate::Unreadable;
     }
     *id = id.wrapping_add(1);
-    set_ethertype(pool, handle, at, 0x0800);
+    set_ethertype(pool, handle, at, IPV4);
     pool.set_tunnelled(handle, true);
     Fate::Goes
 }
@@ -138,7 +139,7 @@ fn header(octet: u8, total: u16, id: u16, src: Ipv4Addr, dst: Ipv4Addr) -> [u8; 
     (header[0], header[1]) = (0x45, octet);
     header[2..4].copy_from_slice(&total.to_be_bytes());
     header[4..6].copy_from_slice(&id.to_be_bytes());
-    (header[8], header[9]) = (TTL, IPV6);
+    (header[8], header[9]) = (TTL, IPV6_IN_IPV4);
     header[12..16].copy_from_slice(&src.octets());
     header[16..20].copy_from_slice(&dst.octets());
     let sum = Sum::default().add(&header).finish();
@@ -153,7 +154,7 @@ fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
         return true;
     }
     let head = pool.head(handle);
-    let Some((at, 0x0800)) = segment::network(head) else { return false };
+    let Some(at) = layer3(head, IPV4) else { return false };
     let (Some(outer), Some(inner)) = (head.get(at + 1).copied(), head.get(at + HEADER..at + HEADER + 2)) else {
         return false;
     };
@@ -162,7 +163,7 @@ fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
         return false;
     }
     pool.set_tunnelled(handle, false);
-    set_ethertype(pool, handle, at, 0x86dd);
+    set_ethertype(pool, handle, at, IPV6);
     remark(pool.head_mut(handle), outer >> 2, ecn);
     true
 }
@@ -179,6 +180,13 @@ fn outgoing(inner: u8, outer: u8) -> Option<u8> {
         (_, 1) => Some(1),
         _ => Some(inner),
     }
+}
+
+/// Offset of layer 3 if that has this ethertype and stands right behind it. What is in a PPPoE
+/// session or behind MPLS labels does not go through the tunnel.
+fn layer3(head: &[u8], ethertype: u16) -> Option<usize> {
+    let way = Encapsulation::read(head);
+    (way.ethertype == ethertype && way.is_direct()).then_some(way.layer3)
 }
 
 /// Sets the EtherType that stands before byte `at`.

@@ -22,17 +22,43 @@ struct Made {
     payload: Vec<u8>,
 }
 
+/// What stands between the tags and the IP header.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wrap {
+    Nothing,
+    /// A PPPoE session (RFC 2516 4).
+    Session,
+    /// Labels 100 and 16 (RFC 3032 2.1).
+    Labels,
+}
+
+impl Wrap {
+    /// Bytes that it takes.
+    fn len(self) -> usize {
+        if self == Wrap::Nothing { 0 } else { 8 }
+    }
+}
+
 /// A super-packet as a kernel hands it over, with the TCP flags CWR, ACK, PSH and FIN.
-fn super_packet(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size: u16) -> Made {
+fn super_packet(v6: bool, udp: bool, tags: usize, wrap: Wrap, options: usize, payload: usize, size: u16) -> Made {
     let mut rng = Pcg32::seed_from_u64((payload * 31 + usize::from(size)) as u64);
     let payload: Vec<u8> = (0..payload).map(|_| rng.next_u32() as u8).collect();
     let mut bytes = vec![2u8, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for tag in 0..tags {
         bytes.extend([0x81, 0, 0, 5 + tag as u8]);
     }
-    bytes.extend(if v6 { [0x86, 0xdd] } else { [8, 0] });
     let proto = if udp { 17 } else { 6 };
     let transport_len = if udp { 8 } else { 20 + options } + payload.len();
+    match wrap {
+        Wrap::Nothing => bytes.extend(if v6 { [0x86, 0xdd] } else { [8, 0] }),
+        Wrap::Session => {
+            let length = 2 + if v6 { 40 } else { 20 } + transport_len;
+            bytes.extend([0x88, 0x64, 0x11, 0, 0, 1]);
+            bytes.extend((length as u16).to_be_bytes());
+            bytes.extend([0, if v6 { 0x57 } else { 0x21 }]);
+        }
+        Wrap::Labels => bytes.extend([0x88, 0x47, 0, 6, 0x40, 64, 0, 1, 1, 64]),
+    }
     if v6 {
         bytes.extend([0x60, 0, 0, 0]);
         bytes.extend((transport_len as u16).to_be_bytes());
@@ -77,9 +103,18 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-fn receive(bytes: &[u8], v6: bool, udp: bool, tags: usize, options: usize) -> Seen {
-    let ip = 14 + 4 * tags;
+fn receive(bytes: &[u8], v6: bool, udp: bool, tags: usize, wrap: Wrap, options: usize) -> Seen {
+    let ip = 14 + 4 * tags + wrap.len();
     let field = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    match wrap {
+        Wrap::Nothing => {}
+        Wrap::Session => {
+            assert_eq!(bytes[ip - 10..ip - 4], [0x88, 0x64, 0x11, 0, 0, 1]);
+            assert_eq!(usize::from(field(ip - 4)), bytes.len() - ip + 2, "PPPoE length");
+            assert_eq!(bytes[ip - 2..ip], [0, if v6 { 0x57 } else { 0x21 }]);
+        }
+        Wrap::Labels => assert_eq!(bytes[ip - 10..ip], [0x88, 0x47, 0, 6, 0x40, 64, 0, 1, 1, 64]),
+    }
     let (transport, id, pseudo) = if v6 {
         assert_eq!(usize::from(field(ip + 4)), bytes.len() - ip - 40);
         (ip + 40, 0, bytes[ip + 8..ip + 40].to_vec())
@@ -103,15 +138,17 @@ fn receive(bytes: &[u8], v6: bool, udp: bool, tags: usize, options: usize) -> Se
     Seen { id, sequence, flags: segment[13], payload: segment[20 + options..].to_vec() }
 }
 
-fn check(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size: u16, most: usize) {
-    let what = format!("v6 {v6} udp {udp} tags {tags} options {options} payload {payload} size {size} most {most}");
-    let made = super_packet(v6, udp, tags, options, payload, size);
+fn check(v6: bool, udp: bool, tags: usize, wrap: Wrap, options: usize, payload: usize, size: u16, most: usize) {
+    let what =
+        format!("v6 {v6} udp {udp} tags {tags} {wrap:?} options {options} payload {payload} size {size} most {most}");
+    let made = super_packet(v6, udp, tags, wrap, options, payload, size);
     let mut pool = Pool::new(2048, 2);
     let frame = pool.take_large().unwrap();
     assert!(pool.fill(frame, &made.bytes));
     *pool.vnet_mut(frame) = made.vnet;
     let whole = Super::read(&made.vnet, pool.head(frame), made.bytes.len()).expect(&what);
-    let headers = made.bytes.len() - payload - 14 - 4 * tags;
+    assert_eq!(whole.direct, wrap == Wrap::Nothing, "{what}");
+    let headers = made.bytes.len() - payload - 14 - 4 * tags - wrap.len();
     let segments = payload.div_ceil(size.into());
     assert_eq!((whole.segments(), whole.wire_len()), (segments, payload + segments * headers), "{what}");
 
@@ -131,7 +168,7 @@ fn check(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size:
             "{what}"
         );
         assert!(complete(&mut pool, part.handle));
-        let seen = receive(&pool.bytes(part.handle), v6, udp, tags, options);
+        let seen = receive(&pool.bytes(part.handle), v6, udp, tags, wrap, options);
         if !v6 {
             assert_eq!(seen.id, 0xfffeu16.wrapping_add((at * most) as u16), "{what}");
         }
@@ -154,7 +191,15 @@ fn check(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size:
 fn parts_are_what_a_device_would_send() {
     for v6 in [false, true] {
         for udp in [false, true] {
-            for (tags, options) in [(0, 12), (1, 0), (2, 40)] {
+            for (tags, wrap, options) in [
+                (0, Wrap::Nothing, 12),
+                (1, Wrap::Nothing, 0),
+                (2, Wrap::Nothing, 40),
+                (0, Wrap::Session, 12),
+                (1, Wrap::Session, 0),
+                (0, Wrap::Labels, 12),
+                (2, Wrap::Labels, 40),
+            ] {
                 let options = if udp { 0 } else { options };
                 for (payload, size) in [
                     (65_000, 1448),
@@ -166,7 +211,7 @@ fn parts_are_what_a_device_would_send() {
                     (64_001, 8960),
                 ] {
                     for most in [1, 3, 8] {
-                        check(v6, udp, tags, options, payload, size, most);
+                        check(v6, udp, tags, wrap, options, payload, size, most);
                     }
                 }
             }
@@ -179,8 +224,9 @@ fn lying_headers_are_refused_and_never_panic() {
     let mut rng = Pcg32::seed_from_u64(7);
     let mut pool = Pool::new(4096, 1);
     for round in 0..40_000 {
-        let made =
-            super_packet(round % 2 == 0, round % 3 == 0, round % 4, 12, 1 + round % 4_000, 1 + (round % 1500) as u16);
+        let wrap = [Wrap::Nothing, Wrap::Session, Wrap::Labels][round / 4 % 3];
+        let size = 1 + (round % 1500) as u16;
+        let made = super_packet(round % 2 == 0, round % 3 == 0, round % 4, wrap, 12, 1 + round % 4_000, size);
         let (mut bytes, mut vnet) = (made.bytes, made.vnet);
         // Changes bytes in the headers or in the virtio header, or cuts the frame.
         for _ in 0..rng.next_u32() % 4 {
@@ -216,7 +262,7 @@ fn lying_headers_are_refused_and_never_panic() {
 
 #[test]
 fn a_pool_without_room_leaves_the_frame_whole() {
-    let made = super_packet(false, false, 0, 12, 20_000, 1448);
+    let made = super_packet(false, false, 0, Wrap::Nothing, 12, 20_000, 1448);
     let mut pool = Pool::new(5, 1);
     let frame = pool.take_large().unwrap();
     pool.fill(frame, &made.bytes);

@@ -15,6 +15,10 @@
 //!   whose stated length is 0 (RFC 2675 3, and Linux in IPv4), get the right length. Bytes behind
 //!   the stated length (Ethernet's padding) are not part of the packet, and no port is read from
 //!   them.
+//! - **Layer 3 is the IP packet**, also behind VLAN tags, the headers of a PPPoE session and an MPLS
+//!   label stack ([`Encapsulation`]): key and length are those that the bare packet has. What is
+//!   none of these, or is cut short in them, has a length only: what the frame holds behind the
+//!   last header that was understood.
 //! - **`proto` is the last protocol number reached**: that behind all extension headers if all are
 //!   there, otherwise that of the first header that is missing.
 //!
@@ -22,10 +26,12 @@
 //! the fastest parsing crate took 4.2; and such crates refuse the broken packets that a classifier
 //! has to classify all the same.
 
+mod encapsulation;
 mod fragments;
 #[cfg(test)]
 mod tests;
 
+pub use encapsulation::{Encapsulation, IPV4, IPV6};
 pub use fragments::FragmentCache;
 
 use crate::packet::Packet;
@@ -159,10 +165,6 @@ pub struct Fragment {
     pub proto: u8,
 }
 
-/// The most VLAN tags in a stack. IEEE 802.1ad has two. A frame with more tags than this is not
-/// parsed further.
-const MAX_TAGS: usize = 8;
-
 /// The most extension headers that are parsed. RFC 8504 5.3 lets a node stop at 8.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -195,40 +197,19 @@ fn ethernet(headers: &mut Headers, bytes: &[u8], len: u32) {
     let len = (len as usize).max(bytes.len());
     let mut at = 14;
     let mut kind = chunk::<2>(bytes, 12).map_or(0, |b| u16::from_be_bytes(*b));
-    if is_tag(kind) {
-        (at, kind) = tags(headers, bytes);
+    if !matches!(kind, IPV4 | IPV6) {
+        let way = Encapsulation::read(bytes);
+        headers.key.vlan = way.vlan;
+        (at, kind) = (way.layer3, way.ethertype);
     }
     at = at.min(len);
     headers.layer3 = at as u32;
     headers.key.length = (len - at) as u32;
     match kind {
-        0x0800 => ipv4(headers, bytes),
-        0x86dd => ipv6(headers, bytes),
+        IPV4 => ipv4(headers, bytes),
+        IPV6 => ipv6(headers, bytes),
         _ => {}
     }
-}
-
-/// The ethertypes of VLAN tags: 802.1Q, 802.1ad, and two that were in use before 802.1ad.
-fn is_tag(kind: u16) -> bool {
-    matches!(kind, 0x8100 | 0x88a8 | 0x9100 | 0x9200)
-}
-
-/// Walks through a stack of tags. Returns the offset of layer 3, and its ethertype; 0 if the stack
-/// does not end.
-#[inline(never)]
-fn tags(headers: &mut Headers, bytes: &[u8]) -> (usize, u16) {
-    let mut at = 14;
-    for _ in 0..MAX_TAGS {
-        let Some(&[tag0, tag1, kind0, kind1]) = chunk::<4>(bytes, at) else { return (at, 0) };
-        // The outermost.
-        headers.key.vlan.get_or_insert(u16::from_be_bytes([tag0, tag1]) & 0xfff);
-        at += 4;
-        let kind = u16::from_be_bytes([kind0, kind1]);
-        if !is_tag(kind) {
-            return (at, kind);
-        }
-    }
-    (at, 0)
 }
 
 /// Parses an IP packet without a link-layer header; the version field says whether it is IPv4 or

@@ -1,5 +1,7 @@
 //! Frames are built here byte by byte from the RFCs' drawings, not by code that the parser shares.
 
+mod encapsulated;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -510,6 +510,25 @@ mod tests {
         }
     }
 
+    /// Frames of a PPPoE session (RFC 2516 4) and with a label (RFC 3032 2.1) are classified and
+    /// counted as the IP packets in them, and handed on as they were captured.
+    #[test]
+    fn sessions_and_labels_are_seen_through() {
+        let bare = frames().swap_remove(1);
+        let session = [&bare[..12], &[0x88, 0x64, 0x11, 0, 0, 1, 0x05, 0xde, 0, 0x21], &bare[14..]].concat();
+        let label = [&bare[..12], &[0x88, 0x47, 0, 1, 1, 64], &bare[14..]].concat();
+        let mut recorder = Recorder::new(Vec::new()).unwrap();
+        for frame in [&bare, &session, &label] {
+            recorder.write(0, frame, frame.len() as u32).unwrap();
+        }
+        let capture = Capture::read(recorder.finish().unwrap()).unwrap();
+        let [plain, session_read, label_read] = &capture.frames[..] else { panic!("three frames") };
+        assert_eq!((plain.key.length, plain.key.dport), (1500, Some(2)));
+        assert_eq!((session_read.key, label_read.key), (plain.key, plain.key));
+        assert_eq!((session_read.len, label_read.len), (plain.len + 8, plain.len + 4));
+        assert_eq!((capture.ethernet(session_read), capture.ethernet(label_read)), (session, label));
+    }
+
     #[test]
     fn older_packets_are_put_in_order() {
         let mut recorder = Recorder::new(Vec::new()).unwrap();
