@@ -3,8 +3,6 @@
 use std::io;
 use std::num::NonZeroU64;
 
-use super::check;
-
 /// Sets the calling thread's timer slack to 1 ns, instead of 50 µs, so that its timers fire on
 /// time.
 ///
@@ -19,11 +17,7 @@ pub fn exact_timers() -> io::Result<()> {
 /// # Errors
 /// EPERM without CAP_SYS_NICE.
 pub fn realtime() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `parameter` outlives the call, which only reads it; 0 is the calling thread. rustix
-    // has no call for it.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) })?;
-    Ok(())
+    set(SchedAttr { policy: libc::SCHED_FIFO as u32, priority: 1, ..SchedAttr::default() })
 }
 
 /// Makes the kernel run the calling thread sooner, as an ordinary thread: nice -10 gives it a
@@ -32,31 +26,62 @@ pub fn realtime() -> io::Result<()> {
 /// # Errors
 /// EPERM or EACCES without CAP_SYS_NICE.
 pub fn prompt() -> io::Result<()> {
-    /// `struct sched_attr` in its first form (sched_setattr(2)).
-    #[repr(C)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
-    let attributes = SchedAttr {
-        size: size_of::<SchedAttr>() as u32,
+    set(SchedAttr {
         policy: libc::SCHED_OTHER as u32,
-        flags: 0,
         nice: -10,
-        priority: 0,
         // The slice of an ordinary thread, since Linux 6.12; older kernels ignore it.
         runtime: 100_000,
-        deadline: 0,
-        period: 0,
-    };
+        ..SchedAttr::default()
+    })
+}
+
+/// `struct sched_attr` in its first form (sched_setattr(2)).
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Sets policy and parameters of the calling thread by sched_setattr(2). Neither libc nor rustix
+/// has a function for it. POSIX's sched_setscheduler() is no help: musl's fails with ENOSYS,
+/// because Linux sets a thread where POSIX asks for a process.
+fn set(attributes: SchedAttr) -> io::Result<()> {
+    let attributes = SchedAttr { size: size_of::<SchedAttr>() as u32, ..attributes };
     // SAFETY: the kernel reads `size` bytes of a struct that outlives the call; 0 is the calling
-    // thread. Neither libc nor rustix has a function for it.
+    // thread, and no flag is set.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's own account of the calling thread: policy, real-time priority and nice value
+    /// (proc_pid_stat(5), fields 41, 40 and 19).
+    fn account() -> [i32; 3] {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // The second field, the name, is in brackets and may have spaces.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let field = |number: usize| fields[number - 3];
+        [41, 40, 19].map(|number| field(number).parse().unwrap())
+    }
+
+    #[test]
+    fn the_kernel_says_what_was_set() {
+        // SCHED_OTHER is 0, SCHED_FIFO 1 (sched(7)).
+        for (set, wanted) in [(prompt as fn() -> io::Result<()>, [0, 0, -10]), (realtime, [1, 1, 0])] {
+            match std::thread::spawn(move || set().map(|()| account())).join().unwrap() {
+                Ok(now) => assert_eq!(now, wanted),
+                Err(error) => eprintln!("SKIPPED: {error}: needs CAP_SYS_NICE"),
+            }
+        }
+    }
 }
