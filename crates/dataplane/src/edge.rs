@@ -1,6 +1,7 @@
 //! How a loop receives and sends frames: an [`Edge`] delivers frames, takes them, tells the time
 //! and waits.
 
+use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
 
 use crate::error::Error;
@@ -55,7 +56,8 @@ pub struct EdgeCounters {
     pub received_bytes: u64,
     /// Frames sent.
     pub sent: u64,
-    /// Frames lost before altq received them, because the receive buffer was full.
+    /// Frames lost before altq received them, because the receive buffer or the room for waiting
+    /// frames was full.
     pub missed: u64,
     /// Frames dropped on arrival, because they were longer than a slot, or because the kernel could
     /// not describe them with a virtio header.
@@ -106,6 +108,22 @@ pub trait Edge {
     /// # Errors
     /// Errors that end the loop.
     fn send(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error>;
+
+    /// Takes note that the engine has dropped a frame, which is thus not sent. Its slots still
+    /// belong to the caller. An edge whose frames wait elsewhere frees them there.
+    fn dropped(&mut self, handle: u32) {
+        let _ = handle;
+    }
+
+    /// Adds to the key of a received frame what the edge knows and the frame's bytes do not say.
+    fn describe(&self, handle: u32, key: &mut Key) {
+        let _ = (handle, key);
+    }
+
+    /// True if the pool holds all bytes of the frames. Super-packets are cut only then.
+    fn holds_bytes(&self) -> bool {
+        true
+    }
 
     /// Waits until something of `want` has happened, the deadline (an absolute time) has passed, or
     /// the loop must stop.

@@ -132,6 +132,24 @@ impl Pool {
         }
     }
 
+    /// Fills a frame with its first bytes; it counts as `len` bytes long, but the others are not
+    /// there. False if `bytes` do not fit, or are more than `len`.
+    pub fn fill_head(&mut self, handle: u32, bytes: &[&[u8]], len: usize) -> bool {
+        let count = bytes.iter().map(|part| part.len()).sum::<usize>();
+        if count > HEAD_ROOM || count > len {
+            return false;
+        }
+        self.release_body(handle);
+        let mut at = handle as usize * HEAD + START;
+        for part in bytes {
+            self.heads[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let frame = &mut self.frames[handle as usize];
+        (frame.start, frame.head, frame.len) = (START as u16, count as u16, (len - count) as u32);
+        true
+    }
+
     /// The part of the frame in its head.
     pub fn head(&self, handle: u32) -> &[u8] {
         let frame = &self.frames[handle as usize];
@@ -254,6 +272,10 @@ impl Pool {
         let whole = self.frames[of as usize];
         let head = whole.head as usize;
         if headers > head || from < headers || from > to || to > head + whole.len as usize {
+            return None;
+        }
+        // The bytes behind the head of a frame without a body are not there.
+        if to > head && whole.body == NONE {
             return None;
         }
         // The part of the range that lies in the head is copied after the headers. It fits, since
@@ -384,6 +406,20 @@ mod tests {
         assert_eq!(pool.bytes(cut)[54..], counting(30_000)[20_000..]);
         pool.free(cut);
         assert!(pool.take_large().is_some());
+    }
+
+    #[test]
+    fn a_frame_of_which_only_the_head_is_there_has_its_length() {
+        let mut pool = Pool::new(2, 1);
+        let frame = pool.take().unwrap();
+        assert!(pool.fill_head(frame, &[&[1, 2], &[3, 4, 5]], 1514));
+        assert_eq!((pool.head(frame), pool.body(frame), pool.len(frame)), (&[1, 2, 3, 4, 5][..], &[][..], 1514));
+        assert!(pool.cut(frame, 2, 3, 6).is_none() && pool.cut(frame, 2, 5, 1514).is_none());
+        assert!(!pool.fill_head(frame, &[&[0; HEAD_ROOM], &[0]], 3000) && !pool.fill_head(frame, &[&[0; 5]], 4));
+        pool.free(frame);
+        let next = pool.take().unwrap();
+        assert_eq!((next, pool.len(next)), (frame, 0));
+        assert!(pool.take_large().is_some(), "no body was taken or freed");
     }
 
     #[test]

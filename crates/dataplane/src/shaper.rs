@@ -353,6 +353,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             self.fragments.see(&mut found);
         }
         found.key.interface = self.interface;
+        self.edge.describe(handle, &mut found.key);
         let mut packet = found.packet(handle);
         if let Some(hash) = &self.flows {
             (packet.flow, packet.hosts) = (hash.flow(&found.key), hash.hosts(&found.key));
@@ -370,7 +371,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
         let most = if whole.direct { (self.longest / segment).max(1) as usize } else { 1 };
-        if whole.direct && whole.segments() <= most {
+        if whole.direct && whole.segments() <= most || !self.edge.holds_bytes() {
             self.enqueue(now, class, packet);
             return true;
         }
@@ -408,6 +409,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
 
     fn free_dropped(&mut self) {
         for drop in self.engine.drops() {
+            self.edge.dropped(drop.packet.handle);
             self.pool.free(drop.packet.handle);
         }
     }
@@ -578,6 +580,11 @@ enum Next {
     /// There is more to do, at once.
     Again,
     Wait(Option<Nanos>, Want),
+}
+
+/// Number of frames for which the loop of a link has slots.
+pub fn frames(link: &Link, memory: usize) -> usize {
+    slots(link, memory).0
 }
 
 /// Numbers of heads and bodies for a link: for what its queues can hold, and two batches each for
