@@ -16,7 +16,8 @@ pub enum Exit {
     Usage = 2,
     /// Differences were found, an expectation did not hold, or a result is INVALID.
     Differs = 3,
-    /// The request was refused: by a limit, or because there is no room.
+    /// The request was refused: by a limit, because there is no room, or because another
+    /// process has it.
     Refused = 5,
     /// Not permitted: root or a capability is missing, or a token is wrong.
     NotPermitted = 6,
@@ -48,7 +49,8 @@ impl Exit {
     pub fn of_link(error: &LinkError) -> Exit {
         match error {
             LinkError::NotPermitted { .. } => Exit::NotPermitted,
-            LinkError::Unsupported { .. } => Exit::Unsupported,
+            LinkError::Unsupported { .. } | LinkError::Steering(_) => Exit::Unsupported,
+            LinkError::Held { .. } => Exit::Refused,
             LinkError::Link(_) | LinkError::Spec { .. } | LinkError::NoInterface { .. } => Exit::Usage,
             _ => Exit::Failed,
         }

@@ -183,3 +183,23 @@ fn convert_prints_what_check_takes() {
         [2_000_000, 10_000_000, 96_000_000, 100_000_000].iter().collect()
     );
 }
+
+/// What `altq run` would refuse by the policy alone is a warning, with its place.
+#[test]
+fn devices_that_exclude_each_other_are_a_warning() {
+    let link = |name: &str, device: &str| {
+        format!("link {name} {{ device {device}  rate 1Mbit/s  scheduler fifo  class all {{ default }} }}\n")
+    };
+    for (devices, line) in [(["eth0", "eth0 ingress"], None), (["bridge eth0 eth1", "eth1"], Some(2))] {
+        let text = devices.iter().zip(["one", "two"]).map(|(device, name)| link(name, device)).collect::<String>();
+        let path = file("devices", "policy.altq", text.as_bytes());
+        let output = altq(&["check", &path, "--json"]);
+        assert_eq!(output.status.code(), Some(0));
+        let report = json(&output);
+        let found = report["diagnostics"].as_array().unwrap().iter().find(|found| found["code"] == "refused-by-run");
+        assert_eq!(found.map(|found| found["line"].as_u64().unwrap()), line, "{report}");
+        if let Some(found) = found {
+            assert_eq!((found["severity"].as_str(), found["column"].as_u64()), (Some("warning"), Some(12)), "{found}");
+        }
+    }
+}

@@ -172,6 +172,47 @@ fn nothing_is_left_behind_even_when_killed() {
     }
 }
 
+/// Traffic flows on, unshaped, when a process that shaped an interface is killed. The next one
+/// replaces the rules that were left, and takes them away.
+#[test]
+fn a_killed_process_leaves_traffic_flowing_on_an_interface() {
+    let Some(world) = world() else { return };
+    let policy = "link wan { device a  rate 100Mbit/s  scheduler fifo  class all { default } }
+        link back { device a ingress  rate 100Mbit/s  scheduler fifo  class all { default } }";
+    let file = File::new("left", policy);
+    world.answer_in_the_middle();
+    assert!(world.middle_answers());
+    for end in ["-KILL", "-KILL", "-INT"] {
+        let mut child = start(&world.middle, altq(&file, &["--json", "--interval", "20ms"]));
+        let Some((_, mut rest)) = first_line(&mut child) else { return };
+        assert!(world.middle_answers(), "while it runs");
+        if end == "-KILL" {
+            // A second one is told who shapes already.
+            let second = world.middle.run(|| altq(&file, &["--for", "100ms"]).output().unwrap()).unwrap();
+            assert_eq!(second.status.code(), Some(5), "{}", text(&second));
+            assert!(text(&second).contains(&format!("process {} shapes", child.id())), "{}", text(&second));
+        }
+        signal(&child, end);
+        let mut lines = String::new();
+        rest.read_to_string(&mut lines).unwrap();
+        child.wait().unwrap();
+        assert!(world.middle_answers(), "after {end}");
+        if end == "-INT" {
+            let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+            assert_eq!(last["links"][0]["path"], "nfqueue");
+            for link in [0, 1] {
+                let sent = last["links"][link]["classes"][0]["sent_packets"].as_u64().unwrap();
+                assert!(sent > 0, "each direction passed the queue: {last}");
+            }
+        }
+    }
+    let list = "iptables -t mangle -S; ip6tables -t mangle -S; nft list ruleset";
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let left = world.middle.run(|| Command::new("sh").args(["-c", list]).env("PATH", path).output().unwrap()).unwrap();
+    let left = String::from_utf8_lossy(&left.stdout).into_owned();
+    assert!(!left.contains("altq"), "{left}");
+}
+
 #[test]
 fn an_ordinary_user_is_told_in_one_line() {
     let Some(world) = world() else { return };
@@ -190,10 +231,12 @@ fn mistakes_are_exit_2_and_nothing_starts() {
     let Some(world) = world() else { return };
     let no_device = POLICY.replace("device bridge a b", "");
     let interface = POLICY.replace("bridge a b", "eth0");
+    let both = format!("{POLICY}\n{}", POLICY.replace("bridge a b", "b ingress").replace("wan", "down"));
     let nowhere = POLICY.replace("bridge a b", "bridge a nowhere");
     for (name, policy, more, what) in [
         ("none", no_device.as_str(), &[][..], "has no device"),
-        ("eth0", &interface, &[], "is not built yet"),
+        ("eth0", &interface, &[], "no interface `eth0`"),
+        ("both", &both, &[], "which link `wan` bridges to a"),
         ("nowhere", &nowhere, &[], "no interface `nowhere`"),
         ("link", POLICY, &["--link", "lan"], "it has wan"),
         ("interval", POLICY, &["--interval", "1us"], "at least 10ms"),

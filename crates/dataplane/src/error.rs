@@ -42,6 +42,19 @@ pub enum Error {
         /// What is wrong, and a way out.
         state: &'static str,
     },
+    /// Another process shapes the same packets.
+    #[error("process {holder} shapes what {direction} {name} already; stop it first")]
+    Held {
+        /// The interface.
+        name: String,
+        /// `comes in at` or `leaves by`.
+        direction: &'static str,
+        /// The number of the process; 0 if it is not known.
+        holder: i32,
+    },
+    /// No firewall could hand packets to altq, or its rules could not be taken away again.
+    #[error("the firewall: {0}")]
+    Steering(String),
     /// The engine refuses the link.
     #[error("link `{link}`: {error}")]
     Spec {
@@ -84,6 +97,6 @@ impl Error {
 
     /// True if the reason is the host, not the policy: a right or a kernel feature is missing.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. })
+        matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Steering(_))
     }
 }

@@ -148,7 +148,7 @@ fn what_cannot_run_says_why() {
     let Some(world) = world() else { return };
     for (device, what) in [
         ("", "has no device"),
-        ("device eth0", "is not built yet"),
+        ("device eth0", "this needs `device bridge A B`"),
         ("device bridge a nowhere", "no interface `nowhere`"),
         ("device bridge a a", "a bridge needs two interfaces"),
     ] {

@@ -69,17 +69,14 @@ fn frame(sport: u16, dport: u16) -> Vec<u8> {
 /// no rule gives a class.
 #[test]
 fn every_frame_is_sent_or_dropped_once() {
-    for queue in [
-        "drop_tail { limit 20packets }",
-        "drop_head { limit 20packets }",
-        "codel { limit 50packets }",
-        "fq_codel { limit 50packets }",
-    ] {
+    for (queue, limit) in [("drop_tail", 20), ("drop_head", 20), ("codel", 50), ("fq_codel", 50)] {
         let text = format!(
-            "link wan {{ device eth0  rate 10Mbit/s  scheduler fifo  class all {{ queue {queue} }}  match dport 1000 -> all }}"
+            "link wan {{ device eth0  rate 10Mbit/s  scheduler fifo
+             class all {{ queue {queue} {{ limit {limit}packets }} }}
+             match dport 1000 -> all }}"
         );
         let policy = parse_str(&text, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
-        // Twice the rate for a second, then time to send what waits. Every tenth packet has no class.
+        // Twice the rate for a second, then time to send what waits. A tenth has no class.
         let mut channel = Channel::new(3000 * MS);
         for n in 0..2500u16 {
             let bytes = frame(n % 7, if n % 10 == 0 { 1001 } else { 1000 });

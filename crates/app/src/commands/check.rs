@@ -3,7 +3,7 @@
 mod human;
 mod json;
 
-use altq_config::{advice, load};
+use altq_config::{Diagnostic, Policy, advice, load};
 
 use crate::exit::Exit;
 use crate::output;
@@ -30,6 +30,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     if let Some(policy) = &policy {
         findings.extend(policy.links.iter().flat_map(advice));
+        findings.extend(refused_by_run(policy));
     }
     if args.json {
         output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
@@ -40,4 +41,16 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         }
     }
     Ok(if policy.is_some() { Exit::Ok } else { Exit::Usage })
+}
+
+/// A warning at the first link that `altq run` would refuse beside those before it.
+fn refused_by_run(policy: &Policy) -> Option<Diagnostic> {
+    let links: Vec<_> = policy.links.iter().filter(|link| link.device.is_some()).collect();
+    let (at, error) = (1..=links.len()).find_map(|count| {
+        let error = altq_dataplane::check(links.get(..count)?).err()?;
+        Some((count - 1, error))
+    })?;
+    let link = links.get(at)?;
+    let place = link.classes.first().map_or(link.span, |root| root.place("device"));
+    Some(Diagnostic::warning("refused-by-run", place, format!("`altq run` refuses this: {error}")))
 }

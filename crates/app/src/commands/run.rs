@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use altq_config::literal;
 use altq_config::{Link, Policy, Promises};
-use altq_dataplane::bridge::{self, Options, Running};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stats::Snapshot;
+use altq_dataplane::{Options, Running};
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, Rate};
 use anyhow::Context as _;
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
-    let running = match bridge::run(&links, Options { tuning, realtime: args.realtime }) {
+    let running = match altq_dataplane::run(&links, Options { tuning, realtime: args.realtime }) {
         Ok(running) => running,
         Err(error) => {
             eprintln!("altq run: {error}");

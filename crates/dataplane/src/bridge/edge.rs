@@ -91,7 +91,7 @@ pub(super) fn check(interface: &Interface) -> Result<(), Error> {
 }
 
 /// The time by CLOCK_MONOTONIC.
-pub(super) fn now() -> Nanos {
+pub(crate) fn now() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
 }

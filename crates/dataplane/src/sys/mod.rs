@@ -4,6 +4,7 @@
 pub mod bpf;
 pub mod interface;
 pub mod memory;
+pub mod netlink;
 pub mod packet;
 pub mod signal;
 pub mod tcp_info;

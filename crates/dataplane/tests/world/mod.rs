@@ -3,6 +3,8 @@
 
 #![allow(dead_code)]
 
+pub mod routed;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};

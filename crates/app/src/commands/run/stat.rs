@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use altq_config::{LimitedBy, Link, Used};
+use altq_config::{Device, LimitedBy, Link, Used};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +22,8 @@ pub struct Stat {
 struct LinkStat {
     name: String,
     state: &'static str,
+    /// How packets come to altq: `nfqueue` or `bridge`.
+    path: &'static str,
     at_ns: u64,
     /// The same moment by this host's clock of the day, in ns since 1970.
     unix_ns: u64,
@@ -96,6 +98,7 @@ fn of_link(shaped: &Shaped<'_>, snapshot: &Snapshot) -> LinkStat {
     LinkStat {
         name: link.name.clone(),
         state: "shaping",
+        path: if matches!(link.device, Some(Device::Interface { .. })) { "nfqueue" } else { "bridge" },
         at_ns: snapshot.at,
         unix_ns: unix(snapshot.at),
         interval_ns: snapshot.at - snapshot.since,

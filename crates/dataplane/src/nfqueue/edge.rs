@@ -1,0 +1,274 @@
+//! The edge of a link whose packets wait in the kernel: it receives their headers and gives
+//! verdicts.
+
+use std::os::fd::AsFd;
+
+use altq_engine::headers::Key;
+use altq_engine::shape::pacer::SEEN_LATE;
+use altq_engine::units::{Nanos, SECOND};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::message::{self, Message, Messages, Setup};
+use super::waiting::{ACCEPTED, Waiting};
+use crate::bridge::now;
+use crate::edge::{BATCH, Blocked, Edge, EdgeCounters, Sent, Want, Woken};
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::stop::Stop;
+use crate::sys::interface::Interface;
+use crate::sys::netlink::Netlink;
+
+/// Bytes of a packet that are copied: two IPv4 headers with all options and a TCP header with all
+/// of its own fit, and so do the usual extension headers of IPv6.
+const COPY: u32 = 192;
+/// Time between two looks at the interfaces.
+const LOOK: Nanos = SECOND / 2;
+/// Time after which verdicts that the kernel had no memory for are sent again.
+const RETRY: Nanos = 50_000;
+/// The numbers of queues that altq takes, if they are free. Programs number theirs from 0.
+const FIRST_QUEUE: u16 = 24_000;
+
+/// What an edge needs to be opened.
+pub struct Place<'a> {
+    /// The interface.
+    pub interface: &'a str,
+    /// Names of interfaces that the link's rules name, in the rules' order.
+    pub named: &'a [String],
+    /// Frames that the loop has slots for.
+    pub frames: usize,
+    /// Bytes of packets that may wait.
+    pub bytes: u64,
+    /// True if super-packets stay whole; otherwise the kernel segments them.
+    pub whole: bool,
+}
+
+/// Receives and releases the packets of a queue of the kernel.
+pub struct QueueEdge {
+    netlink: Netlink,
+    waiting: Waiting,
+    name: String,
+    named: Vec<String>,
+    stop: Stop,
+    look_at: Nanos,
+    /// Packets that the kernel had dropped from the queue, and how often the receive buffer was
+    /// full; the latter counts where the kernel does not tell the former.
+    dropped: u64,
+    overruns: u64,
+}
+
+impl QueueEdge {
+    /// Binds a free queue of the kernel, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]; [`Error::Unsupported`] on a kernel without NFQUEUE.
+    pub fn open(place: &Place<'_>, stop: Stop) -> Result<QueueEdge, Error> {
+        let missing = |e: std::io::Error| match e.raw_os_error() {
+            Some(libc::EPROTONOSUPPORT | libc::EINVAL) => Error::Unsupported { what: "NFQUEUE", source: e },
+            _ => Error::of("NFQUEUE", e),
+        };
+        let mut netlink = Netlink::open().map_err(missing)?;
+        let length = u32::try_from(place.frames + 16 * BATCH).unwrap_or(u32::MAX);
+        let setup = Setup { copy: COPY, length, gso: place.whole };
+        let taken = status();
+        let free = |number: &u16| taken.iter().all(|queue| queue.number != *number);
+        let queue = (FIRST_QUEUE..u16::MAX).find(free).unwrap_or(u16::MAX);
+        let mut requests = Vec::new();
+        message::bind(&mut requests, queue, 1);
+        message::set_up(&mut requests, queue, 2, setup);
+        netlink.send(&requests).map_err(missing)?;
+        // The kernel has answered when `send` returns.
+        let mut answered = 0;
+        while answered < 2 {
+            let got = netlink.receive(BATCH).map_err(missing)?;
+            for message in (0..got).flat_map(|at| Messages::new(netlink.datagram(at))) {
+                match message {
+                    Message::Answer { error: 0, .. } => answered += 1,
+                    Message::Answer { error, .. } => return Err(missing(std::io::Error::from_raw_os_error(error))),
+                    _ => {}
+                }
+            }
+        }
+        let waiting = Waiting::new(queue, place.frames, place.bytes);
+        let (name, named) = (place.interface.to_owned(), place.named.to_vec());
+        let mut edge = QueueEdge { netlink, waiting, name, named, stop, look_at: 0, dropped: 0, overruns: 0 };
+        edge.look();
+        Ok(edge)
+    }
+
+    /// The number of the queue.
+    pub fn queue(&self) -> u16 {
+        self.waiting.queue
+    }
+
+    /// Takes note of the interfaces' numbers and of the MTU. An interface that is gone may come
+    /// back; the rules know it by its name.
+    fn look(&mut self) {
+        self.look_at = now() + LOOK;
+        if let Some(mtu) = Interface::find(&self.name).ok().and_then(|interface| interface.mtu().ok()) {
+            self.waiting.mtu = mtu as usize;
+        }
+        self.waiting.places.clear();
+        for (place, name) in self.named.iter().enumerate() {
+            if let (Ok(interface), Ok(place)) = (Interface::find(name), u16::try_from(place)) {
+                self.waiting.places.push((interface.index, place));
+            }
+        }
+        self.waiting.places.sort_unstable();
+    }
+
+    /// Sends the verdicts that were not sent yet. What the kernel has no memory for waits for the
+    /// next call.
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.waiting.verdicts.is_empty() {
+            return Ok(());
+        }
+        match self.netlink.send(&self.waiting.verdicts) {
+            Ok(()) => self.waiting.verdicts.clear(),
+            Err(error) if short(&error) => {}
+            Err(error) => return Err(Error::of("sending verdicts", error)),
+        }
+        Ok(())
+    }
+}
+
+/// True if a call failed because memory was short or a signal came.
+fn short(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN | libc::EINTR))
+}
+
+impl Edge for QueueEdge {
+    fn now(&mut self) -> Nanos {
+        now()
+    }
+
+    fn seen_late(&self) -> Nanos {
+        SEEN_LATE
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
+        let free = pool.free_heads();
+        if free == 0 {
+            return Ok(false);
+        }
+        let got = match self.netlink.receive(free) {
+            Ok(got) => got,
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                self.overruns += 1;
+                return Ok(true);
+            }
+            Err(error) if short(&error) => return Ok(true),
+            Err(error) => return Err(Error::of("receiving", error)),
+        };
+        for at in 0..got {
+            for message in Messages::new(self.netlink.datagram(at)) {
+                match message {
+                    Message::Packet(packet) => self.waiting.take(&packet, pool, out),
+                    // The packet was gone: its interface went down meanwhile.
+                    Message::Answer { sequence: ACCEPTED, error } if error != 0 => self.waiting.counters.lost += 1,
+                    Message::Answer { .. } | Message::Other => {}
+                    Message::Broken => self.waiting.counters.unreadable += 1,
+                }
+            }
+        }
+        self.flush()?;
+        Ok(true)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], _: &[Nanos]) -> Result<Sent, Error> {
+        let before = self.waiting.verdicts.len();
+        frames.iter().for_each(|handle| self.waiting.accept(pool, *handle));
+        match self.netlink.send(&self.waiting.verdicts) {
+            Ok(()) => {}
+            Err(error) if short(&error) => {
+                self.waiting.verdicts.truncate(before);
+                self.waiting.counters.blocked += 1;
+                return Ok(Sent { done: 0, blocked: Some(Blocked::Until(now() + RETRY)) });
+            }
+            Err(error) => return Err(Error::of("sending verdicts", error)),
+        }
+        self.waiting.verdicts.clear();
+        frames.iter().for_each(|handle| self.waiting.forget(*handle));
+        self.waiting.counters.sent += frames.len() as u64;
+        Ok(Sent { done: frames.len(), blocked: None })
+    }
+
+    fn dropped(&mut self, handle: u32) {
+        self.waiting.drop(handle);
+        if self.waiting.verdicts.len() >= BATCH * 32 {
+            // An error shows again when the loop waits.
+            let _ = self.flush();
+        }
+    }
+
+    fn describe(&self, handle: u32, key: &mut Key) {
+        self.waiting.describe(handle, key);
+    }
+
+    fn holds_bytes(&self) -> bool {
+        false
+    }
+
+    fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
+        self.flush()?;
+        let now = now();
+        if now >= self.look_at {
+            self.look();
+        }
+        let wait = deadline.unwrap_or(Nanos::MAX).min(self.look_at).saturating_sub(now);
+        let timeout = Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ };
+        let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
+        let mut watched = [
+            PollFd::from_borrowed_fd(self.netlink.as_fd(), receive),
+            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::of("waiting", error.into())),
+        }
+        let [netlink, stop] = watched.map(|fd| fd.revents());
+        Ok(Woken { frames: !netlink.is_empty(), stop: !stop.is_empty() })
+    }
+
+    fn stopped(&mut self) -> bool {
+        self.stop.is_set()
+    }
+
+    fn counters(&mut self) -> EdgeCounters {
+        let queue = self.waiting.queue;
+        match status().iter().find(|status| status.number == queue) {
+            Some(status) => self.dropped = status.dropped,
+            None => self.dropped = self.dropped.max(self.overruns),
+        }
+        let counters = self.waiting.counters;
+        EdgeCounters { missed: counters.missed + self.dropped, ..counters }
+    }
+}
+
+impl Drop for QueueEdge {
+    /// Lets the packets go on that still wait. The kernel would drop them with the socket.
+    fn drop(&mut self) {
+        self.waiting.accept_all();
+        let _ = self.flush();
+    }
+}
+
+/// What the kernel says of a queue.
+struct Status {
+    number: u16,
+    /// Packets that it dropped because the queue or the receive buffer was full.
+    dropped: u64,
+}
+
+/// The queues of this network namespace. Empty if /proc is not mounted.
+fn status() -> Vec<Status> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap_or_default();
+    let read = |line: &str| {
+        // Number, port, packets that wait, copy mode, copy range, dropped by the kernel, dropped at
+        // the socket, last packet's number, 1.
+        let mut words = line.split_whitespace();
+        let number = words.next()?.parse().ok()?;
+        let dropped = words.nth(4)?.parse::<u64>().ok()? + words.next()?.parse::<u64>().ok()?;
+        Some(Status { number, dropped })
+    };
+    table.lines().filter_map(read).collect()
+}

@@ -1,0 +1,325 @@
+//! The messages of nfnetlink_queue, by which the kernel hands packets to a program and takes
+//! verdicts back (linux/netfilter/nfnetlink_queue.h).
+//!
+//! A netlink message is a header of 16 bytes (`struct nlmsghdr`: length, type, flags, sequence
+//! number, port), for netfilter one of 4 bytes (`struct nfgenmsg`: family, version, and the number
+//! of the queue), and attributes: length, type, value, padded to 4 bytes. Lengths and types of
+//! netlink are in the machine's byte order, netfilter's values in network order.
+//!
+//! Nothing here calls the kernel, and nothing is allocated for a packet: messages are read where
+//! they lie, and written to a buffer that keeps its memory.
+
+/// Bytes of a netlink message's header.
+const HEADER: usize = 16;
+/// Bytes of the two headers together.
+const HEADERS: usize = HEADER + 4;
+
+// linux/netlink.h
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+/// The type of an attribute, without the flags for nested attributes and for byte order.
+const NLA_TYPE_MASK: u16 = 0x3fff;
+
+// linux/netfilter/nfnetlink.h
+const NFNL_SUBSYS_QUEUE: u16 = 3;
+
+// linux/netfilter/nfnetlink_queue.h
+const NFQNL_MSG_PACKET: u16 = NFNL_SUBSYS_QUEUE << 8;
+const NFQNL_MSG_VERDICT: u16 = NFNL_SUBSYS_QUEUE << 8 | 1;
+const NFQNL_MSG_CONFIG: u16 = NFNL_SUBSYS_QUEUE << 8 | 2;
+const NFQNL_MSG_VERDICT_BATCH: u16 = NFNL_SUBSYS_QUEUE << 8 | 3;
+const NFQA_PACKET_HDR: u16 = 1;
+const NFQA_VERDICT_HDR: u16 = 2;
+const NFQA_MARK: u16 = 3;
+const NFQA_IFINDEX_INDEV: u16 = 5;
+const NFQA_IFINDEX_OUTDEV: u16 = 6;
+const NFQA_IFINDEX_PHYSINDEV: u16 = 7;
+const NFQA_PAYLOAD: u16 = 10;
+const NFQA_CAP_LEN: u16 = 13;
+const NFQA_SKB_INFO: u16 = 14;
+const NFQA_VLAN: u16 = 19;
+const NFQA_VLAN_PROTO: u16 = 1;
+const NFQA_VLAN_TCI: u16 = 2;
+const NFQA_SKB_GSO: u32 = 2;
+const NFQA_CFG_CMD: u16 = 1;
+const NFQA_CFG_PARAMS: u16 = 2;
+const NFQA_CFG_QUEUE_MAXLEN: u16 = 3;
+const NFQA_CFG_MASK: u16 = 4;
+const NFQA_CFG_FLAGS: u16 = 5;
+const NFQNL_CFG_CMD_BIND: u8 = 1;
+const NFQNL_COPY_PACKET: u8 = 2;
+const NFQA_CFG_F_GSO: u32 = 4;
+
+/// What becomes of a packet (linux/netfilter.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The kernel frees it.
+    Drop,
+    /// It goes on behind the rule that queued it.
+    Accept,
+}
+
+impl Verdict {
+    fn number(self) -> u32 {
+        match self {
+            Verdict::Drop => 0,
+            Verdict::Accept => 1,
+        }
+    }
+}
+
+/// A packet that waits in the kernel for its verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Its number in its queue, for the verdict.
+    pub id: u32,
+    /// Its EtherType.
+    pub protocol: u16,
+    /// Its firewall mark.
+    pub mark: u32,
+    /// The index of the interface by which it came in; for a packet that came by a port of a
+    /// bridge, the port's. 0 for a local packet.
+    pub input: u32,
+    /// The index of the interface by which it leaves; 0 if that is not known yet.
+    pub output: u32,
+    /// Its length from layer 3 on, in bytes. More than `head` has if only its first bytes were
+    /// copied.
+    pub len: u32,
+    /// True for a super-packet, which will be segmented later.
+    pub gso: bool,
+    /// TPID and TCI of a VLAN tag beside the packet, which bridges have.
+    pub vlan: Option<(u16, u16)>,
+    /// Its first bytes, from layer 3 on.
+    pub head: &'a [u8],
+}
+
+/// A message from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A packet.
+    Packet(Packet<'a>),
+    /// The answer to a request: 0, or the number of an error.
+    Answer {
+        /// The sequence number of the request.
+        sequence: u32,
+        /// The error's number (errno), 0 for none.
+        error: i32,
+    },
+    /// A message of another kind.
+    Other,
+    /// A message that is not as long as it says, or a packet without number or bytes. What comes
+    /// behind a wrong length cannot be read.
+    Broken,
+}
+
+/// The messages of one datagram, in order.
+#[derive(Clone, Debug)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Messages<'a> {
+    /// Reads the messages of a datagram.
+    pub fn new(datagram: &'a [u8]) -> Messages<'a> {
+        Messages { rest: datagram }
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let rest = std::mem::take(&mut self.rest);
+        let len = native_u32(rest, 0).map_or(0, |len| len as usize);
+        let Some(message) = rest.get(..len).filter(|message| message.len() >= HEADER) else {
+            return Some(Message::Broken);
+        };
+        self.rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(read(message))
+    }
+}
+
+/// Reads a message, header included.
+fn read(message: &[u8]) -> Message<'_> {
+    match native_u16(message, 4) {
+        Some(NFQNL_MSG_PACKET) => packet(message).map_or(Message::Broken, Message::Packet),
+        // struct nlmsgerr: the error, negative, then the header of the request.
+        Some(NLMSG_ERROR) => match (native_u32(message, HEADER), native_u32(message, HEADER + 12)) {
+            (Some(error), Some(sequence)) => Message::Answer { sequence, error: (error as i32).saturating_neg() },
+            _ => Message::Broken,
+        },
+        Some(_) => Message::Other,
+        None => Message::Broken,
+    }
+}
+
+/// Reads a packet's attributes. `None` without a number or without bytes, or if an attribute is
+/// longer than the message.
+fn packet(message: &[u8]) -> Option<Packet<'_>> {
+    let mut packet = Packet::default();
+    let (mut id, mut head, mut whole) = (None, None, None);
+    for attribute in Attributes::new(message.get(HEADERS..)?) {
+        let (kind, value) = attribute?;
+        match kind {
+            NFQA_PACKET_HDR => {
+                (id, packet.protocol) = (Some(net_u32(value)?), u16::from_be_bytes([*value.get(4)?, *value.get(5)?]));
+            }
+            NFQA_MARK => packet.mark = net_u32(value)?,
+            // The port of a bridge says more than the bridge.
+            NFQA_IFINDEX_INDEV if packet.input == 0 => packet.input = net_u32(value)?,
+            NFQA_IFINDEX_PHYSINDEV => packet.input = net_u32(value)?,
+            NFQA_IFINDEX_OUTDEV => packet.output = net_u32(value)?,
+            NFQA_PAYLOAD => head = Some(value),
+            NFQA_CAP_LEN => whole = Some(net_u32(value)?),
+            NFQA_SKB_INFO => packet.gso = net_u32(value)? & NFQA_SKB_GSO != 0,
+            NFQA_VLAN => packet.vlan = vlan(value)?,
+            _ => {}
+        }
+    }
+    (packet.id, packet.head) = (id?, head?);
+    // The kernel gives the true length only if it copied less.
+    packet.len = whole.unwrap_or(0).max(packet.head.len() as u32);
+    Some(packet)
+}
+
+fn vlan(nest: &[u8]) -> Option<Option<(u16, u16)>> {
+    let (mut tpid, mut tci) = (None, None);
+    for attribute in Attributes::new(nest) {
+        let (kind, value) = attribute?;
+        let number = || Some(u16::from_be_bytes([*value.first()?, *value.get(1)?]));
+        match kind {
+            NFQA_VLAN_PROTO => tpid = Some(number()?),
+            NFQA_VLAN_TCI => tci = Some(number()?),
+            _ => {}
+        }
+    }
+    Some(tpid.zip(tci))
+}
+
+/// The attributes of a message: type and value, or `None` where one is longer than what is there.
+struct Attributes<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Attributes<'a> {
+    fn new(rest: &'a [u8]) -> Attributes<'a> {
+        Attributes { rest }
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = Option<(u16, &'a [u8])>;
+
+    fn next(&mut self) -> Option<Option<(u16, &'a [u8])>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let rest = std::mem::take(&mut self.rest);
+        let (Some(len), Some(kind)) = (native_u16(rest, 0), native_u16(rest, 2)) else { return Some(None) };
+        let Some(value) = rest.get(4..usize::from(len)) else { return Some(None) };
+        self.rest = rest.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
+        Some(Some((kind & NLA_TYPE_MASK, value)))
+    }
+}
+
+fn native_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn native_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn net_u32(value: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*value.first_chunk()?))
+}
+
+/// How a queue is to be set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Bytes of each packet that are copied to the program.
+    pub copy: u32,
+    /// Packets that may wait in the kernel.
+    pub length: u32,
+    /// True if super-packets come whole; otherwise the kernel segments them first.
+    pub gso: bool,
+}
+
+/// Writes the request that binds a queue to the socket it is sent by.
+pub fn bind(out: &mut Vec<u8>, queue: u16, sequence: u32) {
+    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, queue, sequence);
+    // struct nfqnl_msg_config_cmd: command, padding, protocol family. Binding is for all families.
+    attribute(out, NFQA_CFG_CMD, &[NFQNL_CFG_CMD_BIND, 0, 0, 0]);
+    end(out, start);
+}
+
+/// Writes the request that sets up a queue which is bound.
+pub fn set_up(out: &mut Vec<u8>, queue: u16, sequence: u32, setup: Setup) {
+    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, queue, sequence);
+    let [a, b, c, d] = setup.copy.to_be_bytes();
+    attribute(out, NFQA_CFG_PARAMS, &[a, b, c, d, NFQNL_COPY_PACKET]);
+    attribute(out, NFQA_CFG_QUEUE_MAXLEN, &setup.length.to_be_bytes());
+    let flags = if setup.gso { NFQA_CFG_F_GSO } else { 0 };
+    attribute(out, NFQA_CFG_MASK, &NFQA_CFG_F_GSO.to_be_bytes());
+    attribute(out, NFQA_CFG_FLAGS, &flags.to_be_bytes());
+    end(out, start);
+}
+
+/// Writes the verdict on a packet. `mark`: the packet's whole mark from now on; `None` leaves it as
+/// it is. The kernel answers with `sequence` if there is no such packet, and else not at all.
+pub fn verdict(out: &mut Vec<u8>, queue: u16, id: u32, verdict: Verdict, mark: Option<u32>, sequence: u32) {
+    let start = begin(out, NFQNL_MSG_VERDICT, NLM_F_REQUEST, queue, sequence);
+    finish(out, start, id, verdict, mark);
+}
+
+/// Writes one verdict on all packets up to this number that still wait.
+pub fn verdict_up_to(out: &mut Vec<u8>, queue: u16, id: u32, verdict: Verdict) {
+    let start = begin(out, NFQNL_MSG_VERDICT_BATCH, NLM_F_REQUEST, queue, 0);
+    finish(out, start, id, verdict, None);
+}
+
+fn finish(out: &mut Vec<u8>, start: usize, id: u32, verdict: Verdict, mark: Option<u32>) {
+    // struct nfqnl_msg_verdict_hdr: verdict, number.
+    let mut value = [0; 8];
+    value[..4].copy_from_slice(&verdict.number().to_be_bytes());
+    value[4..].copy_from_slice(&id.to_be_bytes());
+    attribute(out, NFQA_VERDICT_HDR, &value);
+    if let Some(mark) = mark {
+        attribute(out, NFQA_MARK, &mark.to_be_bytes());
+    }
+    end(out, start);
+}
+
+/// Writes both headers; [`end`] writes the length.
+fn begin(out: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, sequence: u32) -> usize {
+    let start = out.len();
+    out.extend(0u32.to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(flags.to_ne_bytes());
+    out.extend(sequence.to_ne_bytes());
+    // The kernel knows the port by the socket. The families and the version are 0.
+    out.extend([0; 4 + 2]);
+    out.extend(queue.to_be_bytes());
+    start
+}
+
+fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    out.extend((4 + value.len() as u16).to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.extend(&[0; 3][..value.len().wrapping_neg() % 4]);
+}
+
+fn end(out: &mut [u8], start: usize) {
+    let len = (out.len() - start) as u32;
+    if let Some(field) = out.get_mut(start..start + 4) {
+        field.copy_from_slice(&len.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The rules in iptables and ip6tables: two chains of the table mangle for each link.
+//!
+//! Behind a queue a packet goes on to the next hook, not to the next rule, and only the table
+//! mangle may change DSCP and ECN. So what leaves is queued where it is forwarded or sent, and its
+//! marks are read after routing; what comes in is queued before routing, and its marks are read
+//! where it is forwarded or delivered.
+
+use std::fmt::Write;
+
+use super::super::marks;
+use super::Steer;
+use super::program::run;
+
+/// The programs of the two families.
+const PROGRAMS: [(&str, &str); 2] = [("iptables", "iptables-restore"), ("ip6tables", "ip6tables-restore")];
+
+/// Where a family has sysctls, and where a bridge's frames are shown to iptables.
+const FAMILY6: &str = "/proc/sys/net/ipv6";
+const BRIDGED: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+
+/// Puts the rules in place, or replaces them.
+pub fn set(steer: &Steer) -> Result<(), String> {
+    if steer.port && std::fs::read_to_string(BRIDGED).map_or(true, |value| value.trim() != "1") {
+        return Err(format!(
+            "{} is a port of a bridge, whose frames iptables does not see; `modprobe br_netfilter` and \
+             `sysctl net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1` show them",
+            steer.interface
+        ));
+    }
+    for (list, restore) in programs() {
+        let before = run(list, &["-w", "5", "-t", "mangle", "-S"], "")?;
+        run(restore, &["-w", "5", "--noflush"], &rules(steer, &before))?;
+    }
+    Ok(())
+}
+
+/// Takes the rules away. Nothing happens if there are none.
+pub fn remove(steer: &Steer) -> Result<(), String> {
+    let mut result = Ok(());
+    for (list, restore) in programs() {
+        let removed = run(list, &["-w", "5", "-t", "mangle", "-S"], "").and_then(|before| {
+            let text = no_rules(steer, &before);
+            if text.is_empty() { Ok(()) } else { run(restore, &["-w", "5", "--noflush"], &text).map(drop) }
+        });
+        result = result.and(removed);
+    }
+    result
+}
+
+/// The programs for the families that the kernel has.
+fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let families = if std::fs::exists(FAMILY6).unwrap_or(true) { 2 } else { 1 };
+    PROGRAMS.into_iter().take(families)
+}
+
+/// The chain that queues, and the one that writes.
+fn chains(steer: &Steer) -> [String; 2] {
+    let queue = format!("altq-{}-{}", steer.direction(), steer.interface);
+    let write = format!("{queue}.w");
+    [queue, write]
+}
+
+/// The rules that lead to the link's chains, as `-S` has listed them, to be deleted.
+fn jumps(before: &str, chains: &[String; 2]) -> String {
+    let ours = |line: &&str| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("-A")
+            && !chains.iter().any(|chain| Some(chain.as_str()) == words.clone().next())
+            && words.skip_while(|word| *word != "-j").nth(1).is_some_and(|to| chains.iter().any(|chain| chain == to))
+    };
+    before.lines().filter(ours).fold(String::new(), |text, line| text + "-D" + line.trim_start_matches("-A") + "\n")
+}
+
+fn no_rules(steer: &Steer, before: &str) -> String {
+    let chains = chains(steer);
+    let there: Vec<&String> = chains
+        .iter()
+        .filter(|chain| before.lines().any(|line| line.strip_prefix("-N ") == Some(chain.as_str())))
+        .collect();
+    if there.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("*mangle\n{}", jumps(before, &chains));
+    for command in ["-F", "-X"] {
+        there.iter().for_each(|chain| _ = writeln!(text, "{command} {chain}"));
+    }
+    text + "COMMIT\n"
+}
+
+fn rules(steer: &Steer, before: &str) -> String {
+    let chains = chains(steer);
+    let [queue, write] = &chains;
+    let interface = &steer.interface;
+    let of = match (steer.port, steer.ingress) {
+        (false, false) => format!("-o {interface}"),
+        (false, true) => format!("-i {interface}"),
+        (true, false) => format!("-m physdev --physdev-is-bridged --physdev-out {interface}"),
+        (true, true) => format!("-m physdev --physdev-in {interface}"),
+    };
+    let (queued, written): (&[&str], &[&str]) = match (steer.port, steer.ingress) {
+        (false, false) => (&["FORWARD", "OUTPUT"], &["POSTROUTING"]),
+        (true, false) => (&["FORWARD"], &["POSTROUTING"]),
+        (_, true) => (&["PREROUTING"], &["INPUT", "FORWARD"]),
+    };
+    // A chain that is declared is made, or emptied.
+    let mut text = format!("*mangle\n:{queue} - [0:0]\n:{write} - [0:0]\n{}", jumps(before, &chains));
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "-A {queue} -j NFQUEUE --queue-num {} --queue-bypass", steer.queue);
+    let _ = writeln!(text, "-A {write} -m mark --mark {0:#x}/{0:#x} -j TOS --or-tos 0x03", marks::CE);
+    for dscp in &steer.dscp {
+        let (bits, of_dscp) = (marks::dscp(*dscp), marks::DSCP | marks::VALUE);
+        let _ = writeln!(text, "-A {write} -m mark --mark {bits:#x}/{of_dscp:#x} -j DSCP --set-dscp {dscp}");
+    }
+    let _ = writeln!(text, "-A {write} -j MARK --and-mark {:#x}", !marks::ALL);
+    for hook in queued {
+        let _ = writeln!(text, "-A {hook} {of} -j {queue}");
+    }
+    for hook in written {
+        let _ = writeln!(text, "-A {hook} {of} -m mark ! --mark 0x0/{:#x} -j {write}", marks::ALL);
+    }
+    text + "COMMIT\n"
+}
+
+/// A line if rules of iptables carry packets past the others.
+pub fn flow_offload() -> Vec<String> {
+    let offloads = |(list, _): (&str, &str)| {
+        run(list, &["-w", "5", "-S", "FORWARD"], "").is_ok_and(|rules| rules.contains("-j FLOWOFFLOAD"))
+    };
+    if !programs().any(offloads) {
+        return Vec::new();
+    }
+    vec!["a rule with `-j FLOWOFFLOAD` carries forwarded packets past altq; switch flow offloading off".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steer(ingress: bool) -> Steer {
+        Steer { interface: "eth0".into(), ingress, port: false, queue: 24000, dscp: vec![10] }
+    }
+
+    /// As `iptables -t mangle -S` lists the rules that a killed process has left, among others.
+    const LEFT: &str = "-P PREROUTING ACCEPT\n-P FORWARD ACCEPT\n\
+        -N altq-out-eth0\n-N altq-out-eth0.w\n-N altq-out-eth01\n\
+        -A FORWARD -o eth0 -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\n\
+        -A FORWARD -o eth0 -j altq-out-eth0\n-A FORWARD -o eth01 -j altq-out-eth01\n\
+        -A POSTROUTING -o eth0 -m mark ! --mark 0x0/0xff000000 -j altq-out-eth0.w\n\
+        -A altq-out-eth0 -j NFQUEUE --queue-num 7 --queue-bypass\n";
+
+    #[test]
+    fn what_was_left_is_replaced_and_foreign_rules_stay() {
+        let text = rules(&steer(false), LEFT);
+        assert_eq!(
+            text,
+            "*mangle\n:altq-out-eth0 - [0:0]\n:altq-out-eth0.w - [0:0]\n\
+             -D FORWARD -o eth0 -j altq-out-eth0\n\
+             -D POSTROUTING -o eth0 -m mark ! --mark 0x0/0xff000000 -j altq-out-eth0.w\n\
+             -A altq-out-eth0 -j NFQUEUE --queue-num 24000 --queue-bypass\n\
+             -A altq-out-eth0.w -m mark --mark 0x80000000/0x80000000 -j TOS --or-tos 0x03\n\
+             -A altq-out-eth0.w -m mark --mark 0x4a000000/0x7f000000 -j DSCP --set-dscp 10\n\
+             -A altq-out-eth0.w -j MARK --and-mark 0xffffff\n\
+             -A FORWARD -o eth0 -j altq-out-eth0\n-A OUTPUT -o eth0 -j altq-out-eth0\n\
+             -A POSTROUTING -o eth0 -m mark ! --mark 0x0/0xff000000 -j altq-out-eth0.w\nCOMMIT\n"
+        );
+        assert_eq!(
+            no_rules(&steer(false), LEFT),
+            "*mangle\n-D FORWARD -o eth0 -j altq-out-eth0\n\
+             -D POSTROUTING -o eth0 -m mark ! --mark 0x0/0xff000000 -j altq-out-eth0.w\n\
+             -F altq-out-eth0\n-F altq-out-eth0.w\n-X altq-out-eth0\n-X altq-out-eth0.w\nCOMMIT\n"
+        );
+        assert_eq!(no_rules(&steer(true), LEFT), "");
+    }
+
+    #[test]
+    fn what_comes_in_is_queued_before_routing() {
+        let text = rules(&steer(true), "");
+        for line in [
+            "-A PREROUTING -i eth0 -j altq-in-eth0\n",
+            "-A INPUT -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
+            "-A FORWARD -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

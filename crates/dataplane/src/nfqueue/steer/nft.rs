@@ -1,0 +1,147 @@
+//! The rules in nftables: a table for each link.
+
+use std::fmt::Write;
+
+use super::super::marks;
+use super::Steer;
+use super::program::run;
+
+/// Before source NAT and after what other rules usually write (mangle, -150): rules and queues that
+/// look at hosts see those behind the NAT. On ingress the same after destination NAT (-100), which
+/// undoes source NAT for the answers.
+const EGRESS: i32 = -140;
+const INGRESS: i32 = -90;
+/// The marks are read right behind the queue.
+const BEHIND: i32 = 5;
+
+/// Puts the rules in place, or replaces them.
+pub fn set(steer: &Steer) -> Result<(), String> {
+    run("nft", &["-f", "-"], &rules(steer)).map(drop)
+}
+
+/// Takes the rules away. Nothing happens if there are none.
+pub fn remove(steer: &Steer) -> Result<(), String> {
+    run("nft", &["-f", "-"], &no_rules(steer)).map(drop)
+}
+
+/// The family and the name of a link's table.
+fn table(steer: &Steer) -> String {
+    let family = if steer.port { "bridge" } else { "inet" };
+    let mut name = format!("{family} altq-{}-", steer.direction());
+    for c in steer.interface.chars() {
+        match c {
+            '+' | '@' => _ = write!(name, "_{:02x}", c as u32),
+            c => name.push(c),
+        }
+    }
+    name
+}
+
+/// `add` makes sure that there is something to delete; all of a file is one transaction.
+fn no_rules(steer: &Steer) -> String {
+    let table = table(steer);
+    format!("add table {table}\ndelete table {table}\n")
+}
+
+fn rules(steer: &Steer) -> String {
+    let (hook, at, word) =
+        if steer.ingress { ("prerouting", INGRESS, "iifname") } else { ("postrouting", EGRESS, "oifname") };
+    let (table, interface, queue) = (table(steer), &steer.interface, steer.queue);
+    let (all, ce, of_dscp) = (marks::ALL, marks::CE, marks::DSCP | marks::VALUE);
+    let mut text = no_rules(steer);
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "table {table} {{\n chain write {{");
+    for family in ["ip", "ip6"] {
+        let _ = writeln!(text, "  meta mark & {ce:#x} == {ce:#x} {family} ecn set ce");
+        for dscp in &steer.dscp {
+            let bits = marks::dscp(*dscp);
+            let _ = writeln!(text, "  meta mark & {of_dscp:#x} == {bits:#x} {family} dscp set {dscp}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "  meta mark set meta mark & {:#x}\n }}\n chain hold {{\n  \
+         type filter hook {hook} priority {at}; policy accept;\n  \
+         {word} \"{interface}\" queue num {queue} bypass\n }}\n chain behind {{\n  \
+         type filter hook {hook} priority {}; policy accept;\n  \
+         {word} \"{interface}\" meta mark & {all:#x} != 0 jump write\n }}\n}}",
+        !all,
+        at + BEHIND,
+    );
+    text
+}
+
+/// A line for each flow table that has the interface.
+pub fn flow_tables(interface: &str) -> Vec<String> {
+    match run("nft", &["list", "flowtables"], "") {
+        Ok(text) => find_flow_tables(&text, interface),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
+    let (mut table, mut name, mut found) = ("", "", Vec::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(rest) = line.strip_prefix("table ") {
+            table = rest.trim_end_matches(" {");
+        } else if let Some(rest) = line.strip_prefix("flowtable ") {
+            name = rest.trim_end_matches(" {");
+        } else if line.starts_with("devices") {
+            let words = line.split(|c: char| c.is_whitespace() || "{},=\"".contains(c));
+            if words.into_iter().any(|word| word == interface) {
+                found.push(format!(
+                    "the flow table `{name}` (table {table}) carries packets of {interface} past the firewall's rules, \
+                     and so past altq; take {interface} out of it, or switch flow offloading off"
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steer(ingress: bool) -> Steer {
+        Steer { interface: "eth0.5".into(), ingress, port: false, queue: 24000, dscp: vec![10] }
+    }
+
+    #[test]
+    fn a_table_replaces_the_one_before_it() {
+        let text = rules(&steer(false));
+        assert!(text.starts_with(
+            "add table inet altq-out-eth0.5\ndelete table inet altq-out-eth0.5\ntable inet altq-out-eth0.5 {\n"
+        ));
+        for line in [
+            "  meta mark & 0x80000000 == 0x80000000 ip6 ecn set ce\n",
+            "  meta mark & 0x7f000000 == 0x4a000000 ip dscp set 10\n",
+            "  meta mark set meta mark & 0xffffff\n",
+            "  type filter hook postrouting priority -140; policy accept;\n  oifname \"eth0.5\" queue num 24000 \
+             bypass\n",
+            "  type filter hook postrouting priority -135; policy accept;\n  oifname \"eth0.5\" \
+             meta mark & 0xff000000 != 0 \
+             jump write\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(
+            rules(&steer(true)).contains("hook prerouting priority -90; policy accept;\n  iifname \"eth0.5\" queue")
+        );
+        let port = Steer { port: true, interface: "a+b".into(), ..steer(true) };
+        assert!(no_rules(&port).contains("delete table bridge altq-in-a_2bb\n"));
+    }
+
+    #[test]
+    fn flow_tables_are_found_by_their_devices() {
+        // As nft 1.0 prints them.
+        let text = "table inet fw4 {\n\tflowtable ft {\n\t\thook ingress priority \
+         filter\n\t\tdevices = { eth0, \"lan1\" }\n\
+                    \t\tflags offload\n\t}\n}\ntable ip other {\n\tflowtable g {\n\t\thook ingress priority 0\n\t\t\
+                    devices = { eth01 }\n\t}\n}\n";
+        let found = find_flow_tables(text, "eth0");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("`ft` (table inet fw4)"), "{found:?}");
+        assert_eq!((find_flow_tables(text, "lan1").len(), find_flow_tables(text, "eth").len()), (1, 0));
+    }
+}

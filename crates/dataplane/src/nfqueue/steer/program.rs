@@ -1,0 +1,40 @@
+//! Runs the firewalls' programs.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
+
+/// Directories of system programs, which the PATH of a service or of a user may lack.
+const SYSTEM: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
+
+/// Runs a program with this input and returns its output, or one line that says why it failed.
+pub fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    if !path.is_empty() {
+        path.push(OsString::from(":"));
+    }
+    path.push(SYSTEM);
+    let mut child = Command::new(name)
+        .args(arguments)
+        .env("PATH", path)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "not installed".to_owned(),
+            _ => error.to_string(),
+        })?;
+    // A program that ends before it has read all of its input says why in its own words.
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return written
+            .map_err(|error| error.to_string())
+            .map(|()| String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    Err(line.map_or_else(|| format!("`{name}` failed ({})", output.status), str::to_owned))
+}

@@ -1,0 +1,116 @@
+//! A netlink socket of netfilter, which receives in batches into buffers that are allocated once.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+use crate::edge::BATCH;
+
+/// Receive buffer in bytes. With 64 MB nothing was lost of a burst of which the default lost a
+/// third.
+const RECEIVE_BUFFER: libc::c_int = 64 << 20;
+/// Bytes of a message that are received. A packet's message has its first bytes and less than 300
+/// bytes about it.
+const MESSAGE: usize = 1024;
+
+/// A socket.
+pub struct Netlink {
+    socket: OwnedFd,
+    bytes: Vec<u8>,
+    parts: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the pointers in `parts` and `headers` are set before each call that uses them, by the
+// thread that has the value mutably borrowed, and nobody follows them between calls. So the value
+// may move to another thread.
+unsafe impl Send for Netlink {}
+
+impl Netlink {
+    /// Opens a socket.
+    ///
+    /// # Errors
+    /// EPROTONOSUPPORT on a kernel without netfilter's netlink.
+    pub fn open() -> io::Result<Netlink> {
+        // SAFETY: the call takes numbers only; the descriptor is new and nobody else's. rustix's
+        // protocols of netlink are all there is for it, and bind would take as much `unsafe`.
+        let socket = unsafe {
+            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+            OwnedFd::from_raw_fd(check(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER))?)
+        };
+        let size = RECEIVE_BUFFER;
+        for option in [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF] {
+            let (len, value) = (size_of_val(&size) as libc::socklen_t, (&raw const size).cast());
+            // SAFETY: the kernel reads `len` bytes, all of `size`, which outlives the call.
+            let done = check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) });
+            if done.is_ok() {
+                break;
+            }
+        }
+        // SAFETY: sockaddr_nl is plain old data, for which all zeroes are a value: the kernel gives
+        // the socket a port.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address is a whole sockaddr_nl that outlives the call, with its own size.
+        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+        // SAFETY: iovec and mmsghdr are plain old data, for which all zeroes are a value: null
+        // pointers of length 0.
+        let (part, header) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let (parts, headers) = (vec![part; BATCH], vec![header; BATCH]);
+        Ok(Netlink { socket, bytes: vec![0; BATCH * MESSAGE], parts, headers })
+    }
+
+    /// Receives datagrams that have arrived, at most [`BATCH`] and at most `most`, without waiting.
+    /// Returns their number; [`datagram`](Netlink::datagram) has their bytes.
+    ///
+    /// # Errors
+    /// EAGAIN: nothing has come. ENOBUFS: the receive buffer was full, and something was lost.
+    pub fn receive(&mut self, most: usize) -> io::Result<usize> {
+        let count = most.min(BATCH);
+        let slots = self.bytes.chunks_exact_mut(MESSAGE).zip(&mut self.parts).zip(&mut self.headers);
+        for ((bytes, part), header) in slots.take(count) {
+            *part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            header.msg_hdr.msg_iov = part;
+            header.msg_hdr.msg_iovlen = 1 as _;
+            header.msg_hdr.msg_flags = 0;
+        }
+        let messages = self.headers.as_mut_ptr();
+        // SAFETY: the first `count` messages point each to a part and to a slot of its own, which
+        // live beyond this call and which nothing else uses meanwhile; `count` is at most the
+        // number of messages. Neither std nor rustix has recvmmsg.
+        let got = unsafe {
+            libc::recvmmsg(self.socket.as_raw_fd(), messages, count as _, libc::MSG_DONTWAIT as _, std::ptr::null_mut())
+        };
+        Ok(check(got)? as usize)
+    }
+
+    /// The bytes of a datagram of the last [`receive`](Netlink::receive); none if it was longer
+    /// than a slot.
+    pub fn datagram(&self, at: usize) -> &[u8] {
+        let Some(header) = self.headers.get(at) else { return &[] };
+        if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            return &[];
+        }
+        let start = at * MESSAGE;
+        self.bytes.get(start..start + (header.msg_len as usize).min(MESSAGE)).unwrap_or_default()
+    }
+
+    /// Sends requests to the kernel, which handles all of them before this returns.
+    ///
+    /// # Errors
+    /// ENOBUFS, ENOMEM: memory is short and nothing was done.
+    pub fn send(&self, requests: &[u8]) -> io::Result<()> {
+        let (bytes, len) = (requests.as_ptr().cast(), requests.len());
+        // SAFETY: the kernel reads `len` bytes, all of the slice. An unconnected netlink socket
+        // sends to the kernel.
+        let sent = unsafe { libc::send(self.socket.as_raw_fd(), bytes, len, 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
