@@ -213,6 +213,63 @@ fn a_killed_process_leaves_traffic_flowing_on_an_interface() {
     assert!(!left.contains("altq"), "{left}");
 }
 
+/// SIGHUP changes what runs, without a restart: shares that are swapped, and the rate. What cannot
+/// be changed so, and a file with errors, leave all as it was.
+#[test]
+fn the_policy_is_read_again() {
+    let Some(world) = world() else { return };
+    let file = File::new("again", POLICY);
+    let mut child = start(&world.middle, altq(&file, &["--json", "--interval", "20ms"]));
+    let Some((_, lines)) = first_line(&mut child) else { return };
+    // What `low` is guaranteed, for each line.
+    let (sender, guaranteed) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(lines).lines().map_while(Result::ok) {
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let _ = sender.send(line["links"][0]["classes"][1]["guaranteed_bit_s"].as_u64());
+        }
+    });
+    let until = |rate: u64| {
+        let wait = || guaranteed.recv_timeout(Duration::from_secs(10)).expect("a line within 10 s");
+        while wait() != Some(rate) {}
+    };
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut answer = |policy: &str| {
+        std::fs::write(&file.0, policy).unwrap();
+        signal(&child, "-HUP");
+        said.find(|line| line.contains("SIGHUP")).unwrap()
+    };
+    until(20_000_000);
+    // Neither share fits before the other has changed, in one order or the other.
+    for (low, high) in [(70, 30), (10, 90)] {
+        let policy = POLICY.replace("20%", &format!("{low}%")).replace("80%", &format!("{high}%"));
+        assert!(answer(&policy).ends_with("2 things have changed"));
+        until(low * 1_000_000);
+    }
+    let now = POLICY.replace("20%", "10%").replace("80%", "90%");
+    assert!(answer(&now).ends_with("asks for what runs already"));
+    for (policy, what) in [
+        ("link wan { rate".to_owned(), "has errors; the policy that runs stays"),
+        (now.replace("class low { share 10% borrow }", "class low { share 5% } class new { share 5% }"), "`new` is new"),
+        (now.replace("bridge a b", "bridge b a"), "its device"),
+        (now.replace("scheduler cbq", "mtu 1400  scheduler cbq"), "its mtu"),
+        (now.replace("wan", "lan"), "link `lan` is new"),
+    ] {
+        let said = answer(&policy);
+        assert!(said.contains(what) && said.ends_with("the policy that runs stays"), "{said}");
+    }
+    until(10_000_000);
+    // A datagram of 29 bytes takes 11.6 ms at 20 kbit/s, and less than a millisecond before.
+    assert!(answer(&now.replace("100Mbit/s", "20kbit/s")).contains("things have changed"));
+    until(2000);
+    let begun = Instant::now();
+    round_trips(&world, "10.9.0.2:7", 30);
+    assert!(begun.elapsed() >= Duration::from_millis(28 * 11), "{:?}", begun.elapsed());
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    reader.join().unwrap();
+}
+
 #[test]
 fn an_ordinary_user_is_told_in_one_line() {
     let Some(world) = world() else { return };

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod altq_conf;
+mod changes;
 mod check;
 pub mod diagnostic;
 mod language;
@@ -31,6 +32,7 @@ mod render;
 pub mod suggest;
 mod text;
 
+pub use changes::changes;
 pub use check::{advice, notes};
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;

@@ -30,7 +30,7 @@ mod ways;
 
 pub use altq_engine::sketch;
 pub use error::Error;
-pub use running::{Loop, Options, Running, run};
+pub use running::{Loop, Options, Running, changes, run};
 pub use sys::memory::LargePages;
 pub use sys::signal;
 pub use sys::tcp_info::{TcpInfo, set_max_segment, tcp_info};

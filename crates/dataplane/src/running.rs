@@ -1,15 +1,17 @@
 //! Links that run: a thread with a loop for each, one signal that stops them all, and one channel
 //! for their snapshots.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
-use altq_config::Link;
+use altq_config::{Device, Link};
+use altq_engine::Change;
 
 use crate::bridge;
 use crate::error::Error;
 use crate::nfqueue;
-use crate::shaper::Tuning;
+use crate::shaper::{self, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
@@ -30,9 +32,20 @@ pub struct Options {
 /// edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
+/// By name of link, the sender of changes to its loop.
+pub(crate) type Senders = BTreeMap<String, mpsc::Sender<Vec<Change>>>;
+
+/// A channel for changes of a link: the sender goes to the others.
+pub(crate) fn channel(senders: &mut Senders, link: &Link) -> mpsc::Receiver<Vec<Change>> {
+    let (sender, receiver) = mpsc::channel();
+    senders.insert(link.name.clone(), sender);
+    receiver
+}
+
 /// Running links. Dropping it stops them.
 pub struct Running {
     stop: Stop,
+    senders: Senders,
     snapshots: mpsc::Receiver<Snapshot>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     notes: Vec<String>,
@@ -52,6 +65,13 @@ impl Running {
     /// A handle that stops the links.
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// Sends changes to the loop of a link, which makes them between two packets: in its next turn,
+    /// after a snapshot's interval at the latest. [`changes`] finds them. False if no such link
+    /// runs.
+    pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
+        self.senders.get(link).is_some_and(|sender| sender.send(changes).is_ok())
     }
 
     /// Asks all loops to end. Each sends a last snapshot.
@@ -95,6 +115,7 @@ impl Drop for Running {
 pub(crate) struct Starting {
     pub stop: Stop,
     pub notes: Vec<String>,
+    pub senders: Senders,
     realtime: bool,
     loops: Vec<(String, Loop)>,
 }
@@ -103,7 +124,8 @@ impl Starting {
     /// Nothing yet.
     pub fn new(options: Options) -> Result<Starting, Error> {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
-        Ok(Starting { stop, notes: Vec::new(), realtime: options.realtime, loops: Vec::new() })
+        let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
+        Ok(Starting { stop, notes, senders, realtime: options.realtime, loops })
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -113,9 +135,9 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, realtime, loops } = self;
+        let Starting { stop, notes, senders, realtime, loops } = self;
         let (send, snapshots) = mpsc::channel();
-        let mut running = Running { stop, snapshots, threads: Vec::new(), notes };
+        let mut running = Running { stop, senders, snapshots, threads: Vec::new(), notes };
         for (name, work) in loops {
             let (stop, send) = (running.stop.clone(), send.clone());
             let work = move || {
@@ -165,12 +187,34 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     let mut starting = Starting::new(options)?;
-    let mut shaped = bridge::shaped(options);
+    let mut senders = Senders::new();
+    let mut shaped = bridge::shaped(options, &mut senders);
     for way in ways(links)? {
         match way {
             Way::Bridge { from, to, link } => bridge::add(&mut starting, from, to, link, &mut shaped)?,
             Way::Interface { name, ingress, link } => nfqueue::add(&mut starting, name, ingress, link, options.tuning)?,
         }
     }
+    drop(shaped);
+    starting.senders.append(&mut senders);
     starting.start()
+}
+
+/// The changes that turn the running link `from` into `to`, while its packets stay queued.
+///
+/// # Errors
+/// Says what only a new start can change.
+pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, String> {
+    if from.device != to.device {
+        return Err("its device".to_owned());
+    }
+    if shaper::frames(to, tuning.memory) > shaper::frames(from, tuning.memory) {
+        return Err("how many packets its queues hold together, for which there are slots since the start".to_owned());
+    }
+    if let Some(Device::Interface { .. }) = &from.device
+        && let Some(fixed) = nfqueue::fixed(from, to)
+    {
+        return Err(fixed.to_owned());
+    }
+    altq_config::changes(from, to)
 }

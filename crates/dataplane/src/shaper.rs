@@ -108,7 +108,7 @@ pub struct Shaper<E, O = DeviceOutput> {
     sent_before: Vec<(u64, u64)>,
     next_snapshot: Option<Nanos>,
     /// Changes to be made while the loop runs.
-    changes: Option<Receiver<Change>>,
+    changes: Option<Receiver<Vec<Change>>>,
     /// Functions that are to look at the engine.
     looks: Option<Receiver<Look>>,
 }
@@ -225,9 +225,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     }
 
     /// Makes the loop apply changes that come by this channel, in its next turn: after a snapshot's
-    /// interval at the latest. A change that the engine refuses changes nothing; the sender has
-    /// tried it on an engine of the same link before.
-    pub fn listen(&mut self, changes: Receiver<Change>) {
+    /// interval at the latest. No packet leaves between the changes that come together. A change
+    /// that the engine refuses changes nothing; the sender has tried it on an engine of the same
+    /// link before.
+    pub fn listen(&mut self, changes: Receiver<Vec<Change>>) {
         self.changes = Some(changes);
     }
 
@@ -239,12 +240,17 @@ impl<E: Edge, O: Output> Shaper<E, O> {
 
     fn change(&mut self, now: Nanos) {
         let mut changed = false;
-        while let Some(change) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) {
-            if self.engine.apply(now, &change).is_err() {
-                self.work.unchanged += 1;
-            } else if let Change::SetRate(rate) = change {
-                self.longest = rate.bytes_in(LONGEST);
-                self.output.set_rate(rate);
+        while let Some(changes) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) {
+            for change in changes {
+                if self.engine.apply(now, &change).is_err() {
+                    self.work.unchanged += 1;
+                } else if let Change::SetRate(rate) = change {
+                    self.longest = rate.bytes_in(LONGEST);
+                    self.output.set_rate(rate);
+                }
+            }
+            if self.flows.is_none() && self.engine.keeps_flows() {
+                self.flows = Some(FlowHash::new(secret()));
             }
             // New classes are known from now on.
             let classes = self.engine.all_counters().len();
@@ -286,6 +292,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                     Ok(woken) if woken.stop => break Ok(()),
                     Ok(woken) => {
                         frames = woken.frames;
+                        self.work.waits += 1;
                         self.note_lateness(deadline);
                     }
                     Err(error) => break Err(error),
@@ -315,6 +322,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             self.starved = !self.edge.receive(&mut self.pool, &mut self.arrived)?;
         }
         let full_batch = self.arrived.len() >= BATCH;
+        self.work.receives += u64::from(!self.arrived.is_empty());
         for at in 0..self.arrived.len() {
             // Each packet leaves as soon as it may, as on a wire. Otherwise a batch that was
             // received at once could overflow a queue that is empty when its packets come one by
@@ -420,6 +428,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         loop {
             if !self.leaving.is_empty() {
                 let sent = self.edge.send(&mut self.pool, &self.leaving, &self.ends)?;
+                self.work.sends += 1;
                 for handle in self.leaving.drain(..sent.done) {
                     self.pool.free(handle);
                 }
@@ -490,8 +499,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     }
 
     fn note_lateness(&mut self, deadline: Option<Nanos>) {
-        if let Some(at) = deadline {
-            self.work.latest = self.work.latest.max(self.edge.now().saturating_sub(at));
+        if let Some(late) = deadline.and_then(|at| self.edge.now().checked_sub(at)) {
+            self.work.timers += 1;
+            self.work.late += late;
+            self.work.latest = self.work.latest.max(late);
         }
     }
 

@@ -66,8 +66,18 @@ pub struct Work {
     pub uncut: u64,
     /// Iterations of the loop.
     pub turns: u64,
-    /// The most that the loop was late for a deadline, in ns.
+    /// How often it waited, and was woken by a frame, by a timer or by a device with room.
+    pub waits: u64,
+    /// How often a timer had passed when it was woken.
+    pub timers: u64,
+    /// How late it was then, in ns, all times together.
+    pub late: Nanos,
+    /// The most that it was late for a timer, in ns.
     pub latest: Nanos,
+    /// Calls that received at least one frame.
+    pub receives: u64,
+    /// Calls that sent frames.
+    pub sends: u64,
     /// Changes that the engine refused.
     pub unchanged: u64,
 }

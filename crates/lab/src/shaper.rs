@@ -65,7 +65,7 @@ pub struct Around {
 
 /// The channels by which a running loop gets changes and requests to look at its engine.
 struct Steering {
-    changes: Option<mpsc::Receiver<Change>>,
+    changes: Option<mpsc::Receiver<Vec<Change>>>,
     looks: Option<mpsc::Receiver<Look>>,
 }
 
@@ -85,7 +85,7 @@ pub struct Shaper {
     listener: JoinHandle<Result<(), Error>>,
     notes: Vec<String>,
     /// For each link, the sender of changes to its loop.
-    steering: Vec<mpsc::Sender<Change>>,
+    steering: Vec<mpsc::Sender<Vec<Change>>>,
     /// For each link, the sender of functions that look at its engine.
     looking: Vec<mpsc::Sender<Look>>,
 }
@@ -202,7 +202,7 @@ impl Shaper {
     /// If the bridge has ended.
     pub fn change(&self, link: usize, change: Change) -> anyhow::Result<()> {
         let gone = || anyhow::anyhow!("altq's bridge ended before the run was over");
-        self.steering.get(link).ok_or_else(gone)?.send(change).map_err(|_| gone())
+        self.steering.get(link).ok_or_else(gone)?.send(vec![change]).map_err(|_| gone())
     }
 
     /// The counters of a link's engine at this time, for a run that has lasted `span`. Answers

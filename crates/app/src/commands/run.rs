@@ -1,5 +1,6 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
+mod reload;
 mod stat;
 mod table;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use altq_config::literal;
 use altq_config::{Link, Policy, Promises};
 use altq_dataplane::shaper::Tuning;
-use altq_dataplane::signal::Watch;
+use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Options, Running};
 use altq_engine::spec::ClassId;
@@ -20,6 +21,9 @@ use anyhow::Context as _;
 
 use crate::exit::Exit;
 use crate::policy::PolicyFile;
+
+/// A SIGHUP is answered within this time.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Options of `altq run`.
 #[derive(Debug, clap::Args)]
@@ -62,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
+    let hangup = Hangup::new().context("signals cannot be watched")?;
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
     let running = match altq_dataplane::run(&links, Options { tuning, realtime: args.realtime }) {
         Ok(running) => running,
@@ -74,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     for note in running.notes() {
         eprintln!("altq run: {note}");
     }
-    let printed = show(args, &links, &running);
+    let printed = show(args, &links, tuning, &running, &hangup);
     running.stop();
     if let Err(error) = running.wait() {
         eprintln!("altq run: {error}");
@@ -100,26 +105,27 @@ fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, S
 }
 
 /// A link that runs, with what its policy promises.
-pub struct Shaped<'a> {
+pub struct Shaped {
     /// The link.
-    pub link: &'a Link,
+    pub link: Link,
     /// For each class, the rate that it can count on; `None` where nothing is guaranteed.
     pub guaranteed: Vec<Option<Rate>>,
     /// For each class, the highest rate that it may reach.
     pub ceiling: Vec<Rate>,
 }
 
-impl<'a> Shaped<'a> {
-    fn new(link: &'a Link) -> Shaped<'a> {
+impl Shaped {
+    fn new(link: &Link) -> Shaped {
         let promises = Promises::new(link);
         let classes = || 0..link.spec.classes.len() as ClassId;
         let guaranteed = classes().map(|class| promises.guaranteed(class).filter(|rate| !rate.is_zero())).collect();
-        Shaped { link, guaranteed, ceiling: classes().map(|class| link.ceiling(class)).collect() }
+        Shaped { link: link.clone(), guaranteed, ceiling: classes().map(|class| link.ceiling(class)).collect() }
     }
 }
 
-/// Prints the snapshots of the loops until the loops end or the time is over.
-fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
+/// Prints the snapshots of the loops until the loops end or the time is over, and reads the policy
+/// again after SIGHUP.
+fn show(args: &Args, links: &[&Link], tuning: Tuning, running: &Running, hangup: &Hangup) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
     let mut out = io::stdout().lock();
     let screen = if args.json || !out.is_terminal() {
@@ -128,12 +134,15 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
         table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     };
     // The latest snapshot of every link, and the number of snapshots since the last table.
-    let shaped: Vec<Shaped<'_>> = links.iter().map(|link| Shaped::new(link)).collect();
+    let mut shaped: Vec<Shaped> = links.iter().map(|link| Shaped::new(link)).collect();
     let mut latest: BTreeMap<String, Snapshot> = BTreeMap::new();
     let mut news = 0;
     loop {
+        if hangup.seen() {
+            reload::reload(args, tuning, &mut shaped, running);
+        }
         let wait = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        match running.snapshots().recv_timeout(wait.min(Duration::from_secs(3600))) {
+        match running.snapshots().recv_timeout(wait.min(LOOK)) {
             Ok(snapshot) => {
                 news += 1;
                 latest.insert(snapshot.link.clone(), snapshot);
@@ -150,7 +159,7 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
             continue;
         }
         news = 0;
-        let shown: Vec<(&Shaped<'_>, &Snapshot)> =
+        let shown: Vec<(&Shaped, &Snapshot)> =
             shaped.iter().filter_map(|shaped| Some((shaped, latest.get(&shaped.link.name)?))).collect();
         if args.json {
             serde_json::to_writer(&mut out, &stat::Stat::of(&shown)).map_err(io::Error::from)?;

@@ -15,7 +15,7 @@ use altq_config::Link;
 use crate::error::Error;
 use crate::lock::Lock;
 pub use crate::running::{Loop, Options, Running};
-use crate::running::{Starting, find};
+use crate::running::{Senders, Starting, channel, find};
 use crate::shaper::Shaper;
 use crate::sys::bpf;
 use crate::sys::interface::Interface;
@@ -33,15 +33,19 @@ pub use forward::forward;
 /// [`Error::NotPermitted`], [`Error::Unsupported`] if the host does not allow or cannot do it;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
-    run_with(links, options, shaped(options))
+    run_with(links, options, shaped(options, &mut Senders::new()))
 }
 
-/// Makes the loops of [`run`].
-pub(crate) fn shaped(options: Options) -> impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error> {
+/// Makes the loops of [`run`], and gives away the senders of changes to them.
+pub(crate) fn shaped(
+    options: Options,
+    senders: &mut Senders,
+) -> impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error> {
     move |from, link, one_way| {
         Ok(match link {
             Some(link) => {
                 let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
+                shaper.listen(channel(senders, link));
                 Box::new(move |snapshots| shaper.run(snapshots))
             }
             None => Box::new(move |_| forward(one_way)),

@@ -18,7 +18,7 @@ use altq_engine::units::Rate;
 
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::running::{Starting, find};
+use crate::running::{Starting, channel, find};
 use crate::shaper::{self, Shaper, Tuning};
 use edge::{Place, QueueEdge};
 use steer::{Firewall, Steer, Steering};
@@ -50,6 +50,7 @@ pub(crate) fn add(
     let queue = edge.queue();
     // Each packet tells by which interface it came; on ingress it is this one.
     let mut shaper = Shaper::new(link, if ingress { name } else { "" }, edge, tuning)?;
+    shaper.listen(channel(&mut starting.senders, link));
     let port = std::path::Path::new("/sys/class/net").join(name).join("brport").exists();
     let mut steering = Steering::new(Steer { interface: name.to_owned(), ingress, port, queue, dscp: dscps(link) })?;
     let (does, by) = (
@@ -75,6 +76,15 @@ pub(crate) fn add(
         }),
     );
     Ok(())
+}
+
+/// What only a new start can change from one link to another, besides what holds for all paths.
+pub(crate) fn fixed(from: &Link, to: &Link) -> Option<&'static str> {
+    if (from.spec.rate >= WHOLE) != (to.spec.rate >= WHOLE) {
+        return Some("whether the kernel segments super-packets, which it does below 500 Mbit/s");
+    }
+    let written = dscps(from);
+    dscps(to).iter().any(|dscp| !written.contains(dscp)).then_some("which DSCP the firewall's rules write")
 }
 
 /// Bytes that the link's queues hold together when all are full.

@@ -1,4 +1,4 @@
-//! Waiting for SIGINT and SIGTERM.
+//! Waiting for SIGINT, SIGTERM and SIGHUP.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -19,14 +19,7 @@ impl Watch {
     /// # Errors
     /// Those of sigprocmask(2) and signalfd(2).
     pub fn new() -> io::Result<Watch> {
-        let set = both();
-        mask(libc::SIG_BLOCK, &set)?;
-        // SAFETY: `set` outlives the call; the descriptor is new and nobody else's. Neither std nor
-        // rustix makes a signalfd.
-        unsafe {
-            let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
-            Ok(Watch(OwnedFd::from_raw_fd(fd)))
-        }
+        block(&ENDING).map(Watch)
     }
 
     /// Sets `stop` at the first signal. A second signal ends the process.
@@ -41,7 +34,7 @@ impl Watch {
             // Reads the signal and unblocks both signals in this thread, so that the next one ends
             // the process.
             let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
-            let _ = mask(libc::SIG_UNBLOCK, &both());
+            let _ = mask(libc::SIG_UNBLOCK, &set(&ENDING));
             loop {
                 std::thread::park();
             }
@@ -51,14 +44,51 @@ impl Watch {
     }
 }
 
-fn both() -> libc::sigset_t {
+/// Receives SIGHUP, which then no longer ends the process.
+#[derive(Debug)]
+pub struct Hangup(OwnedFd);
+
+impl Hangup {
+    /// Blocks the signal. Must be called before other threads start, because they inherit the
+    /// signal mask.
+    ///
+    /// # Errors
+    /// Those of sigprocmask(2) and signalfd(2).
+    pub fn new() -> io::Result<Hangup> {
+        block(&[libc::SIGHUP]).map(Hangup)
+    }
+
+    /// Whether the signal has come since the last call. Does not wait.
+    pub fn seen(&self) -> bool {
+        // The kernel keeps one signal of a kind; several that came count as one.
+        rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]).is_ok()
+    }
+}
+
+/// The signals that end a command.
+const ENDING: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+
+/// Blocks signals, and makes a descriptor from which they can be read.
+fn block(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
+    let set = set(signals);
+    mask(libc::SIG_BLOCK, &set)?;
+    // SAFETY: `set` outlives the call; the descriptor is new and nobody else's. Neither std nor
+    // rustix makes a signalfd.
+    unsafe {
+        let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn set(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: `set` is plain old data that sigemptyset initialises before any other use; the calls
-    // keep no pointer to it, and cannot fail for these numbers.
+    // keep no pointer to it, and cannot fail for numbers of signals that exist.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::sigaddset(&mut set, libc::SIGTERM);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
+        }
         set
     }
 }

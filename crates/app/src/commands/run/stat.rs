@@ -30,7 +30,22 @@ struct LinkStat {
     interval_ns: u64,
     last: bool,
     device: DeviceStat,
+    #[serde(rename = "loop")]
+    work: LoopStat,
     classes: Vec<Class>,
+}
+
+/// What the loop of a link has done since the start.
+#[derive(Debug, Serialize)]
+struct LoopStat {
+    /// How often it waited and was woken.
+    wake_ups: u64,
+    /// How often a timer had passed then, and how late it was on average.
+    timers: u64,
+    timer_late_mean_ns: u64,
+    /// Calls that received or sent frames.
+    receive_calls: u64,
+    send_calls: u64,
 }
 
 /// What happened to frames outside the queues.
@@ -85,13 +100,13 @@ struct Sojourn {
 impl Stat {
     /// A line about these links. Rates and sojourn times are those of the last interval, counters
     /// those since the start.
-    pub fn of(links: &[(&Shaped<'_>, &Snapshot)]) -> Stat {
+    pub fn of(links: &[(&Shaped, &Snapshot)]) -> Stat {
         Stat { schema: "altq.stat/1", links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
     }
 }
 
-fn of_link(shaped: &Shaped<'_>, snapshot: &Snapshot) -> LinkStat {
-    let link = shaped.link;
+fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
+    let link = &shaped.link;
     let (edge, work) = (&snapshot.edge, &snapshot.work);
     let used = |stat: &ClassStat| Used { waits: stat.counters.queued_packets > 1, wire_bit_s: stat.wire_bit_s };
     let limits = link.limited_by(&snapshot.classes.iter().map(used).collect::<Vec<_>>());
@@ -117,12 +132,19 @@ fn of_link(shaped: &Shaped<'_>, snapshot: &Snapshot) -> LinkStat {
             super_packets_cut: work.cut,
             timer_late_max_ns: work.latest,
         },
+        work: LoopStat {
+            wake_ups: work.waits,
+            timers: work.timers,
+            timer_late_mean_ns: work.late.checked_div(work.timers).unwrap_or(0),
+            receive_calls: work.receives,
+            send_calls: work.sends,
+        },
         classes: (0..link.classes.len()).filter_map(|class| of_class(shaped, snapshot, &limits, class)).collect(),
     }
 }
 
-fn of_class(shaped: &Shaped<'_>, snapshot: &Snapshot, limits: &[LimitedBy], class: usize) -> Option<Class> {
-    let link = shaped.link;
+fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: usize) -> Option<Class> {
+    let link = &shaped.link;
     let stat = snapshot.classes.get(class)?;
     let counters = &stat.counters;
     let mut dropped: BTreeMap<&'static str, u64> = stat.dropped.iter().map(|(reason, n)| (reason.name(), *n)).collect();

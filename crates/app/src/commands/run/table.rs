@@ -21,7 +21,7 @@ pub enum Screen {
 
 /// The tables of all links as one text. `last` is true for the tables at the end, which show the
 /// whole run instead of an interval.
-pub fn draw(links: &[(&Shaped<'_>, &Snapshot)], screen: Screen, last: bool) -> String {
+pub fn draw(links: &[(&Shaped, &Snapshot)], screen: Screen, last: bool) -> String {
     let mut text = String::new();
     if matches!(screen, Screen::Terminal { .. }) {
         // The cursor goes to the top left. Every line ends with "clear to the end of the line", so
@@ -29,9 +29,9 @@ pub fn draw(links: &[(&Shaped<'_>, &Snapshot)], screen: Screen, last: bool) -> S
         text.push_str("\x1b[H");
     }
     for (shaped, snapshot) in links {
-        text.push_str(&heading(shaped.link, snapshot, screen, last));
+        text.push_str(&heading(&shaped.link, snapshot, screen, last));
         text.push_str(&output::table(&rows(shaped, snapshot, last)));
-        text.push_str(&footer(snapshot));
+        text.push_str(&footer(snapshot, last));
         text.push('\n');
     }
     match screen {
@@ -56,8 +56,8 @@ fn heading(link: &Link, snapshot: &Snapshot, screen: Screen, last: bool) -> Stri
     }
 }
 
-fn rows(shaped: &Shaped<'_>, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
-    let link = shaped.link;
+fn rows(shaped: &Shaped, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
+    let link = &shaped.link;
     let heads = ["class", "asked", "rate", "of link", "sent", "borrowed", "backlog", "dropped", "sojourn p50", "p99"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for (class, depth) in tree::of_link(link) {
@@ -98,8 +98,9 @@ fn rates(snapshot: &Snapshot, class: usize, last: bool) -> (u64, u64) {
     (rate(stat.counters.sent_bytes), rate(stat.counters.sent_wire_bytes))
 }
 
-fn footer(snapshot: &Snapshot) -> String {
-    let edge = &snapshot.edge;
+/// What happened outside the queues and, at the end, what the loop has cost.
+fn footer(snapshot: &Snapshot, last: bool) -> String {
+    let (edge, work) = (&snapshot.edge, &snapshot.work);
     let mut said = Vec::new();
     for (count, what) in [
         (edge.missed, "lost before altq saw them (receive buffer full)"),
@@ -111,7 +112,21 @@ fn footer(snapshot: &Snapshot) -> String {
             said.push(format!("{count} frames {what}"));
         }
     }
-    if said.is_empty() { String::new() } else { format!("outside the queues: {}\n", said.join(", ")) }
+    let mut text = if said.is_empty() { String::new() } else { format!("outside the queues: {}\n", said.join(", ")) };
+    if last {
+        let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+        text += &format!(
+            "the loop: woken {} times, {} of them by a timer ({:.0} µs late on average, {:.0} µs at most); {:.1} frames a \
+             receive call, {:.1} a send call\n",
+            work.waits,
+            work.timers,
+            mean(work.late, work.timers) / 1e3,
+            work.latest as f64 / 1e3,
+            mean(edge.received, work.receives),
+            mean(edge.sent, work.sends),
+        );
+    }
+    text
 }
 
 fn bytes(count: u64) -> String {

@@ -1,0 +1,123 @@
+//! A running link is changed to another policy: what the engine then has is what it would have had
+//! from the start, and what only a new start can change is said.
+
+use altq_config::{Language, Link, changes, parse_str};
+use altq_engine::packet::Packet;
+use altq_engine::{Change, Engine};
+use proptest::prelude::*;
+
+fn link(text: &str) -> Link {
+    let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    policy.links.into_iter().next().unwrap()
+}
+
+/// Departures of a burst of 40 packets in each class: when, and of which class.
+fn departures(engine: &mut Engine, classes: u32) -> Vec<(u64, u32)> {
+    for n in 0..40 {
+        for class in 1..=classes {
+            engine.enqueue(0, class, Packet { len: 500, handle: n * classes + class, ..Packet::default() });
+        }
+    }
+    let (mut now, mut sent) = (0, Vec::new());
+    for _ in 0..100_000 {
+        match engine.dequeue(now) {
+            Some(departure) => sent.push((now, departure.class)),
+            None => match engine.next_wakeup() {
+                Some(at) => now = at.max(now + 1),
+                None => break,
+            },
+        }
+    }
+    sent
+}
+
+const OTHERS: [(&str, &str); 6] = [
+    ("rate 10Mbit/s", "rate 20Mbit/s"),
+    ("share 30%", "share 60%"),
+    ("limit 50packets", "limit 20packets"),
+    ("match dport 5060 -> voice", "match dport 80 -> voice"),
+    ("borrow", ""),
+    ("regulator auto", "regulator 3000bytes"),
+];
+
+const POLICY: &str = "link wan { rate 10Mbit/s  regulator auto  scheduler cbq
+    class voice { share 30%  queue drop_tail { limit 50packets } }
+    class bulk { share 40%  borrow }
+    class rest { share 30%  default }
+    match dport 5060 -> voice }";
+
+#[test]
+fn each_difference_is_one_change() {
+    let from = link(POLICY);
+    assert!(changes(&from, &from).unwrap().is_empty());
+    // `share 30%` stands in two classes; `replacen` changes the first.
+    for (before, after) in [OTHERS[2], OTHERS[3], OTHERS[4], OTHERS[5]] {
+        let found = changes(&from, &link(&POLICY.replacen(before, after, 1))).unwrap();
+        assert_eq!(found.len(), 1, "{before} to {after}: {found:?}");
+    }
+    // With another rate, all shares are other rates.
+    assert_eq!(changes(&from, &link(&POLICY.replace("10Mbit/s", "20Mbit/s"))).unwrap().len(), 4);
+}
+
+#[test]
+fn what_needs_a_new_start_is_said() {
+    let from = link(POLICY);
+    for (before, after, what) in [
+        ("rate 10Mbit/s", "rate 10Mbit/s  mtu 1400", "its mtu"),
+        ("rate 10Mbit/s", "rate 10Mbit/s  overhead 18 bytes", "its overhead"),
+        ("class bulk", "class other", "class `other` is new"),
+        ("class bulk { share 40%  borrow }", "", "class `bulk` is gone"),
+        ("class bulk { share 40%  borrow }", "class bulk { share 40%  scheduler wfq  class a { weight 1 } }", "class `a` is new"),
+        ("match dport 5060 -> voice", "match interface eth0 -> voice", "which interfaces its rules name"),
+    ] {
+        let refused = changes(&from, &link(&POLICY.replace(before, after))).unwrap_err();
+        assert!(refused.contains(what), "{before} to {after}: {refused}");
+    }
+    let swapped = "link wan { rate 10Mbit/s  scheduler cbq  class b { share 40%  default }  class a { share 60% } }";
+    let refused = changes(&link(&swapped.replace("class b", "class c").replace("class a", "class b").replace("class c", "class a")), &link(swapped));
+    assert!(refused.unwrap_err().contains("another place"));
+    let drr = "link wan { rate 10Mbit/s  scheduler drr  class a { default }  class b { } }";
+    let wfq = drr.replace("drr", "wfq");
+    assert_eq!(changes(&link(drr), &link(&wfq)).unwrap_err(), "the scheduler of the link");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// An engine that was changed before its first packet sends as one that was built so.
+    #[test]
+    fn a_changed_engine_is_as_one_that_was_built_so(
+        shares in prop::collection::vec((1u32..=100, 1u32..=100), 2..6),
+        rates in (1u32..=100, 1u32..=100),
+        limits in (1u32..=60, 1u32..=60),
+        scheduler in prop::sample::select(vec!["cbq", "wfq", "htb", "hfsc"]),
+    ) {
+        let text = |of: &dyn Fn(&(u32, u32)) -> u32, rate: u32, limit: u32| {
+            let sum: u32 = shares.iter().map(of).sum();
+            let classes: String = (0..).zip(&shares).map(|(at, share)| {
+                let (kbit, default) = (u64::from(of(share)) * u64::from(rate) * 1000 / u64::from(sum),
+                    if at == 0 { "default" } else { "" });
+                let words = match scheduler {
+                    "cbq" => format!("rate {kbit}kbit/s borrow"),
+                    "wfq" => format!("bandwidth {kbit}kbit/s"),
+                    "htb" => format!("rate {kbit}kbit/s  ceil {rate}Mbit/s"),
+                    _ => format!("linkshare {kbit}kbit/s"),
+                };
+                format!("class c{at} {{ {words}  queue drop_tail {{ limit {limit}packets }} {default} }}\n")
+            }).collect();
+            format!("link wan {{ rate {rate}Mbit/s  scheduler {scheduler}\n{classes} }}")
+        };
+        let from = link(&text(&|share| share.0, rates.0, limits.0));
+        let to = link(&text(&|share| share.1, rates.1, limits.1));
+        let found = changes(&from, &to).map_err(TestCaseError::fail)?;
+        let mut changed = Engine::new(&from.spec).unwrap();
+        for change in &found {
+            prop_assert!(changed.apply(0, change).is_ok());
+        }
+        let rules = found.iter().filter(|change| matches!(change, Change::SetRules { .. })).count();
+        prop_assert_eq!(rules, 0);
+        let mut built = Engine::new(&to.spec).unwrap();
+        let classes = shares.len() as u32;
+        prop_assert_eq!(departures(&mut changed, classes), departures(&mut built, classes));
+    }
+}
