@@ -116,3 +116,68 @@ pub fn bypasses(interface: &str) -> Vec<String> {
     notes.extend(iptables::flow_offload());
     notes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::program::{UNTIL_FAULT, run};
+    use super::*;
+    use crate::netns::Namespace;
+
+    /// All rules of the namespace, without counters.
+    fn rules() -> String {
+        let lists: [(&str, &[&str]); 3] =
+            [("iptables", &["-t", "mangle", "-S"]), ("ip6tables", &["-t", "mangle", "-S"]), ("nft", &["list", "ruleset"])];
+        lists.map(|(program, arguments)| run(program, arguments, "").unwrap_or_default()).concat()
+    }
+
+    /// Whichever program fails while rules are put in place or replaced, either all of them stand,
+    /// or none does. Where the failure is in taking them away, it is said.
+    #[test]
+    fn a_fault_at_any_call_leaves_nothing_half_set_up() {
+        let Ok(namespace) = Namespace::new() else { return eprintln!("SKIPPED: no network namespaces here") };
+        let test = || {
+            let steer = Steer { interface: "wan".into(), ingress: false, port: false, queue: 24000, dscp: vec![10] };
+            let Ok(mut first) = Steering::new(steer.clone()) else {
+                return eprintln!("SKIPPED: no firewall here hands packets to a queue");
+            };
+            let whole = rules();
+            first.remove().unwrap();
+            let clean = rules();
+            assert!(whole.contains("altq-out-wan") && !clean.contains("altq"), "{whole}\n{clean}");
+            let mut failed = 0;
+            for call in 0.. {
+                UNTIL_FAULT.set(call);
+                let steering = Steering::new(steer.clone());
+                let reached = UNTIL_FAULT.get() < 0;
+                UNTIL_FAULT.set(-1);
+                match steering {
+                    Ok(mut steering) => {
+                        // nft may have failed where iptables then did it.
+                        assert!(rules().contains("altq-out-wan"), "call {call}");
+                        steering.remove().unwrap();
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        assert!(error.to_string().contains("a fault"), "{error}");
+                    }
+                }
+                assert!(!rules().contains("altq"), "call {call}: {}", rules());
+                if !reached {
+                    break;
+                }
+            }
+            eprintln!("{failed} starts failed");
+            let mut last = Steering::new(steer.clone()).unwrap();
+            UNTIL_FAULT.set(0);
+            let said = last.remove().unwrap_err().to_string();
+            UNTIL_FAULT.set(-1);
+            assert!(said.contains("could not be taken away: a fault"), "{said}");
+            // The next start of the link replaces what is left.
+            Steering::new(steer).unwrap().remove().unwrap();
+            assert!(!rules().contains("altq"));
+        };
+        if let Err(error) = namespace.run(test) {
+            eprintln!("SKIPPED: {error}");
+        }
+    }
+}

@@ -7,8 +7,18 @@ use std::process::{Command, Stdio};
 /// Directories of system programs, which the PATH of a service or of a user may lack.
 const SYSTEM: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
+#[cfg(test)]
+thread_local! {
+    /// Counts down with each program that the thread runs; the one at which it is 0 fails.
+    pub static UNTIL_FAULT: std::cell::Cell<i64> = const { std::cell::Cell::new(-1) };
+}
+
 /// Runs a program with this input and returns its output, or one line that says why it failed.
 pub fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    #[cfg(test)]
+    if UNTIL_FAULT.replace(UNTIL_FAULT.get() - 1) == 0 {
+        return Err("a fault".to_owned());
+    }
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
         path.push(OsString::from(":"));
