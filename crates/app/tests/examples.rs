@@ -1,8 +1,12 @@
 //! The examples of `examples/`: each policy checks without a word, each case keeps its promises,
 //! and its result becomes a page.
 
+mod runs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use runs::{run_alone, run_side_by_side};
 
 const EXAMPLES: [&str; 5] = ["home", "office", "isp", "branch", "lab"];
 
@@ -55,12 +59,12 @@ fn every_case_keeps_its_promises_and_has_its_page() {
     }
 }
 
-/// Takes two minutes, and a host that is not busy.
+/// Needs root, and a host that has time for it: the runs take half a minute.
 #[test]
-#[ignore = "needs root, two minutes and a quiet host"]
 fn every_case_keeps_its_promises_in_the_lab() {
-    for example in EXAMPLES {
-        let (code, out, error) = altq(&["lab", &format!("examples/{example}/{example}.toml")]);
-        assert_eq!(code, 0, "{example}: {out}{error}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = EXAMPLES.iter().map(|example| folder.join(format!("{example}/{example}.toml"))).collect();
+    for path in run_side_by_side(files, |_, _| None) {
+        run_alone(&path, |_, _| None);
     }
 }

@@ -5,6 +5,8 @@
 //! that misses a figure, is repeated. A test is skipped with a message if no run was valid, and
 //! fails if valid runs missed their figures each time.
 
+mod runs;
+
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use altq_dataplane::netns::Namespace;
-
-const TRIES: usize = 4;
+use runs::{TRIES, lacking, name, run_alone, run_side_by_side};
 
 /// Lets one lab run at a time, because the tests share two processors.
 fn alone() -> MutexGuard<'static, ()> {
@@ -29,12 +30,6 @@ fn altq() -> Command {
 
 fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases/lab")
-}
-
-/// Why this host cannot run a lab, if it cannot: the program's own message. If the message is about
-/// root, that is checked.
-fn lacking(output: &Output) -> Option<String> {
-    matches!(output.status.code(), Some(6 | 7)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
 }
 
 fn write_case(name: &str, text: &str) -> PathBuf {
@@ -96,80 +91,6 @@ fn apart(path: &Path, lab: &serde_json::Value) -> Option<String> {
     large.filter_map(other).next()
 }
 
-/// What came of one run of a case.
-enum Tried {
-    Passed,
-    /// This host cannot run a lab, and why.
-    Lacking(String),
-    Missed {
-        valid: bool,
-        said: String,
-    },
-}
-
-fn name(path: &Path) -> String {
-    path.file_name().unwrap().to_string_lossy().into_owned()
-}
-
-fn try_case(path: &Path) -> Tried {
-    let name = name(path);
-    let output = altq().arg("lab").arg("--json").arg(path).output().unwrap();
-    if let Some(reason) = lacking(&output) {
-        return Tried::Lacking(reason);
-    }
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{name}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
-    assert_eq!(result["schema"], "altq.result/1");
-    assert_eq!(result["world"], "lab");
-    let passed = result["expectations"].as_array().unwrap().iter().all(|expectation| expectation["pass"] == true);
-    let valid = result["valid"] == true;
-    // The exit code agrees with the result.
-    assert_eq!(output.status.code(), Some(if valid && passed { 0 } else { 3 }), "{name}");
-    let apart = if valid && passed { apart(path, &result) } else { None };
-    if valid && passed && apart.is_none() {
-        return Tried::Passed;
-    }
-    let said = format!("{name}: {} {} {}", apart.unwrap_or_default(), result["notes"], result["expectations"]);
-    eprintln!("AGAIN {said}");
-    Tried::Missed { valid, said }
-}
-
-/// Runs a case by itself, up to `TRIES` times.
-fn run_alone(path: &Path) {
-    let (mut last, mut was_valid) = (String::new(), false);
-    for _ in 0..TRIES {
-        match try_case(path) {
-            Tried::Passed => return,
-            Tried::Lacking(reason) => return eprintln!("SKIPPED {}: {reason}", name(path)),
-            Tried::Missed { valid, said } => {
-                was_valid |= valid;
-                last = said;
-            }
-        }
-    }
-    assert!(!was_valid, "{TRIES} times in a row: {last}");
-    eprintln!("SKIPPED {}: this host could not keep time in {TRIES} tries", name(path));
-}
-
-/// Runs cases three at a time. Returns those that did not pass: a run by itself decides about them,
-/// because the others may have disturbed them.
-fn run_side_by_side(files: Vec<PathBuf>) -> Vec<PathBuf> {
-    let (waiting, again) = (Mutex::new(files), Mutex::new(Vec::new()));
-    let next = || waiting.lock().unwrap().pop();
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while let Some(path) = next() {
-                    if !matches!(try_case(&path), Tried::Passed) {
-                        again.lock().unwrap().push(path);
-                    }
-                }
-            });
-        }
-    });
-    again.into_inner().unwrap()
-}
-
 /// The flent file of a run has a time axis, and the class sent packets.
 #[test]
 fn a_run_goes_to_flent() {
@@ -211,8 +132,8 @@ fn every_case_of_the_lab_comes_out() {
         let name = name(path);
         name.starts_with("gigabit") || name == "htb-200.toml"
     });
-    for path in run_side_by_side(slow).iter().chain(&fast) {
-        run_alone(path);
+    for path in run_side_by_side(slow, apart).iter().chain(&fast) {
+        run_alone(path, apart);
     }
 }
 
