@@ -4,6 +4,7 @@
 //! The files in `measured` were written by both programs while a policy with three classes was in
 //! force between two network namespaces.
 
+mod middle;
 mod pages;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
@@ -12,6 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use middle::{Middle, shape};
 use pages::{alone, console, whole};
 use serde_json::Value;
 
@@ -223,25 +225,16 @@ link down { device bridge b a  rate 8Mbit/s  scheduler wfq
 #[test]
 fn a_live_measurement_becomes_a_page() {
     let Some(world) = world::world() else { return };
-    let policy = file("live", "policy.altq", POLICY).display().to_string();
+    let policy = file("live", "policy.altq", POLICY);
     let altq = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
         command.args(args).env("ALTQ_TOKEN", "a secret of this test").stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let mut middle = altq(&["run", &policy, "--json", "--interval", "250ms"]);
-    let mut middle = world.middle.run(|| middle.spawn().unwrap()).unwrap();
-    let mut out = BufReader::new(middle.stdout.take().unwrap());
-    let mut stat = String::new();
-    out.read_line(&mut stat).unwrap();
-    if stat.is_empty() {
-        let mut why = String::new();
-        middle.stderr.take().unwrap().read_to_string(&mut why).unwrap();
-        assert_eq!(middle.wait().unwrap().code(), Some(7), "{why}");
-        return eprintln!("SKIPPED: this host cannot run a bridge: {why}");
-    }
-    // The pipe must be read, because the program waits when it is full.
+    let Some(middle) = shape(&world, &policy, "250ms") else { return };
+    let Middle { child: mut middle, mut out, first: mut stat } = middle;
+    let policy = policy.display().to_string();
     let reader = std::thread::spawn(move || {
         out.read_to_string(&mut stat).unwrap();
         stat

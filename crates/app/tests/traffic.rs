@@ -3,6 +3,7 @@
 //! between them, whose classes count what is on the wire. The tests check counts and relations, not
 //! speeds, because they run on hosts that others use too.
 
+mod middle;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use altq_dataplane::netns::Namespace;
+use middle::{Middle, shape};
 use serde_json::Value;
 
 const SECRET: &str = "a secret of this test";
@@ -326,18 +328,7 @@ fn every_kind_between_two_hosts() {
     let Some(world) = world::world() else { return };
     let policy = std::env::temp_dir().join(format!("altq-traffic-{}.altq", std::process::id()));
     std::fs::write(&policy, BY_DSCP).unwrap();
-    let mut middle = altq(&["run", &policy.display().to_string(), "--json", "--interval", "100ms"]);
-    middle.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut middle = world.middle.run(|| middle.spawn().unwrap()).unwrap();
-    let mut out = BufReader::new(middle.stdout.take().unwrap());
-    let mut first = String::new();
-    out.read_line(&mut first).unwrap();
-    if first.is_empty() {
-        let mut why = String::new();
-        middle.stderr.take().unwrap().read_to_string(&mut why).unwrap();
-        assert!(matches!(middle.wait().unwrap().code(), Some(6 | 7)), "{why}");
-        return eprintln!("SKIPPED: this host cannot run a bridge: {why}");
-    }
+    let Some(Middle { child: mut middle, mut out, .. }) = shape(&world, &policy, "100ms") else { return };
     // The program's output must be read, because it waits when the pipe is full.
     let lines = std::thread::spawn(move || {
         let mut rest = String::new();
@@ -420,19 +411,7 @@ fn no_line_lacks_what_the_server_counts() {
         )
     };
     std::fs::write(&policy, link("there", "a b") + &link("back", "b a")).unwrap();
-    let mut middle = altq(&["run", &policy.display().to_string(), "--json"]);
-    middle.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut middle = world.middle.run(|| middle.spawn().unwrap()).unwrap();
-    // The pipe stays open, because the program ends when its reader has gone.
-    let mut out = BufReader::new(middle.stdout.take().unwrap());
-    let mut first = String::new();
-    out.read_line(&mut first).unwrap();
-    if first.is_empty() {
-        let mut why = String::new();
-        middle.stderr.take().unwrap().read_to_string(&mut why).unwrap();
-        assert_eq!(middle.wait().unwrap().code(), Some(7), "{why}");
-        return eprintln!("SKIPPED: this host cannot run a bridge: {why}");
-    }
+    let Some(Middle { child: mut middle, out: _open, .. }) = shape(&world, &policy, "1s") else { return };
     let server = Server::start(Some(&world.right), &["10.9.0.2:2587"], &[]);
     let mut client = altq(&["traffic", "bulk", "10.9.0.2", "--both", "--token", SECRET, "-t", "4s"]);
     client.args(["--json", "--interval", "200ms"]);
