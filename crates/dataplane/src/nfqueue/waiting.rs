@@ -1,12 +1,11 @@
 //! What is known of the packets that wait in the kernel: by handle, what their verdicts need.
 
-use altq_engine::headers::{self, Key};
+use altq_engine::headers::{self, Encapsulation, IPV4, IPV6, Key};
 
 use super::marks;
 use super::message::{self, Packet, Verdict};
 use crate::edge::{BATCH, EdgeCounters};
 use crate::pool::Pool;
-use crate::segment;
 use crate::vnet::{GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vnet};
 
 /// Bytes of an Ethernet header.
@@ -143,11 +142,11 @@ impl Waiting {
 
 /// DSCP and ECN of a frame; 0 without an IP header.
 fn octet(frame: &[u8]) -> u8 {
-    let Some((at, kind)) = segment::network(frame) else { return 0 };
-    let (Some(first), Some(second)) = (frame.get(at), frame.get(at + 1)) else { return 0 };
-    match kind {
-        0x0800 => *second,
-        0x86dd => first << 4 | second >> 4,
+    let way = Encapsulation::read(frame);
+    let (Some(first), Some(second)) = (frame.get(way.layer3), frame.get(way.layer3 + 1)) else { return 0 };
+    match way.ethertype {
+        IPV4 => *second,
+        IPV6 => first << 4 | second >> 4,
         _ => 0,
     }
 }
@@ -173,6 +172,7 @@ fn estimate(frame: &[u8], len: usize, mtu: usize) -> Vnet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment;
 
     /// TCP with timestamps from port 40000 to 443, over IPv4 or IPv6 with DSCP 0 and ECT(0).
     fn tcp(v6: bool) -> Vec<u8> {
