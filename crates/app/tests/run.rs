@@ -250,7 +250,10 @@ fn the_policy_is_read_again() {
     assert!(answer(&now).ends_with("asks for what runs already"));
     for (policy, what) in [
         ("link wan { rate".to_owned(), "has errors; the policy that runs stays"),
-        (now.replace("class low { share 10% borrow }", "class low { share 5% } class new { share 5% }"), "`new` is new"),
+        (
+            now.replace("class low { share 10% borrow }", "class low { share 5% } class new { share 5% }"),
+            "`new` is new",
+        ),
         (now.replace("bridge a b", "bridge b a"), "its device"),
         (now.replace("scheduler cbq", "mtu 1400  scheduler cbq"), "its mtu"),
         (now.replace("wan", "lan"), "link `lan` is new"),

@@ -67,14 +67,21 @@ fn what_needs_a_new_start_is_said() {
         ("rate 10Mbit/s", "rate 10Mbit/s  overhead 18 bytes", "its overhead"),
         ("class bulk", "class other", "class `other` is new"),
         ("class bulk { share 40%  borrow }", "", "class `bulk` is gone"),
-        ("class bulk { share 40%  borrow }", "class bulk { share 40%  scheduler wfq  class a { weight 1 } }", "class `a` is new"),
+        (
+            "class bulk { share 40%  borrow }",
+            "class bulk { share 40%  scheduler wfq  class a { weight 1 } }",
+            "class `a` is new",
+        ),
         ("match dport 5060 -> voice", "match interface eth0 -> voice", "which interfaces its rules name"),
     ] {
         let refused = changes(&from, &link(&POLICY.replace(before, after))).unwrap_err();
         assert!(refused.contains(what), "{before} to {after}: {refused}");
     }
     let swapped = "link wan { rate 10Mbit/s  scheduler cbq  class b { share 40%  default }  class a { share 60% } }";
-    let refused = changes(&link(&swapped.replace("class b", "class c").replace("class a", "class b").replace("class c", "class a")), &link(swapped));
+    let refused = changes(
+        &link(&swapped.replace("class b", "class c").replace("class a", "class b").replace("class c", "class a")),
+        &link(swapped),
+    );
     assert!(refused.unwrap_err().contains("another place"));
     let drr = "link wan { rate 10Mbit/s  scheduler drr  class a { default }  class b { } }";
     let wfq = drr.replace("drr", "wfq");

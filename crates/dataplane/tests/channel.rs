@@ -101,9 +101,9 @@ fn a_link_changes_while_it_runs() {
     shaper
         .run(|snapshot| {
             if snapshot.at == SECOND {
-                list.iter().for_each(|change| changes.send(change.clone()).unwrap());
+                changes.send(list.to_vec()).unwrap();
                 // A class that does not exist: the change is refused and counted.
-                changes.send(Change::RemoveClass { class: 77, heir: None }).unwrap();
+                changes.send(vec![Change::RemoveClass { class: 77, heir: None }]).unwrap();
             }
             last = Some(snapshot);
         })

@@ -138,7 +138,9 @@ fn receive(bytes: &[u8], v6: bool, udp: bool, tags: usize, wrap: Wrap, options: 
     Seen { id, sequence, flags: segment[13], payload: segment[20 + options..].to_vec() }
 }
 
-fn check(v6: bool, udp: bool, tags: usize, wrap: Wrap, options: usize, payload: usize, size: u16, most: usize) {
+/// `form`: number of tags, what stands behind them, bytes of TCP options.
+fn check(v6: bool, udp: bool, form: (usize, Wrap, usize), payload: usize, size: u16, most: usize) {
+    let (tags, wrap, options) = form;
     let what =
         format!("v6 {v6} udp {udp} tags {tags} {wrap:?} options {options} payload {payload} size {size} most {most}");
     let made = super_packet(v6, udp, tags, wrap, options, payload, size);
@@ -211,7 +213,7 @@ fn parts_are_what_a_device_would_send() {
                     (64_001, 8960),
                 ] {
                     for most in [1, 3, 8] {
-                        check(v6, udp, tags, wrap, options, payload, size, most);
+                        check(v6, udp, (tags, wrap, options), payload, size, most);
                     }
                 }
             }

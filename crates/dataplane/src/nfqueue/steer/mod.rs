@@ -125,8 +125,11 @@ mod tests {
 
     /// All rules of the namespace, without counters.
     fn rules() -> String {
-        let lists: [(&str, &[&str]); 3] =
-            [("iptables", &["-t", "mangle", "-S"]), ("ip6tables", &["-t", "mangle", "-S"]), ("nft", &["list", "ruleset"])];
+        let lists: [(&str, &[&str]); 3] = [
+            ("iptables", &["-t", "mangle", "-S"]),
+            ("ip6tables", &["-t", "mangle", "-S"]),
+            ("nft", &["list", "ruleset"]),
+        ];
         lists.map(|(program, arguments)| run(program, arguments, "").unwrap_or_default()).concat()
     }
 
