@@ -127,7 +127,8 @@ fn every_case_of_the_lab_comes_out() {
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
     assert!(!files.is_empty());
-    // Most cases wait for slow links most of the time. Those of at least 200 Mbit/s need a processor.
+    // Most cases wait for slow links most of the time. Those of at least 200 Mbit/s need a
+    // processor.
     let (fast, slow): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| {
         let name = name(path);
         name.starts_with("gigabit") || name == "htb-200.toml"

@@ -15,9 +15,9 @@
 //!   whose stated length is 0 (RFC 2675 3, and Linux in IPv4), get the right length. Bytes behind
 //!   the stated length (Ethernet's padding) are not part of the packet, and no port is read from
 //!   them.
-//! - **Layer 3 is the IP packet**, also behind VLAN tags, the headers of a PPPoE session and an MPLS
-//!   label stack ([`Encapsulation`]): key and length are those that the bare packet has. What is
-//!   none of these, or is cut short in them, has a length only: what the frame holds behind the
+//! - **Layer 3 is the IP packet**, also behind VLAN tags, the headers of a PPPoE session and an
+//!   MPLS label stack ([`Encapsulation`]): key and length are those that the bare packet has. What
+//!   is none of these, or is cut short in them, has a length only: what the frame holds behind the
 //!   last header that was understood.
 //! - **`proto` is the last protocol number reached**: that behind all extension headers if all are
 //!   there, otherwise that of the first header that is missing.

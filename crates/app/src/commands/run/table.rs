@@ -116,8 +116,8 @@ fn footer(snapshot: &Snapshot, last: bool) -> String {
     if last {
         let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
         text += &format!(
-            "the loop: woken {} times, {} of them by a timer ({:.0} µs late on average, {:.0} µs at most); {:.1} frames a \
-             receive call, {:.1} a send call\n",
+            "the loop: woken {} times, {} of them by a timer ({:.0} µs late on average, {:.0} µs at most); {:.1} \
+             frames a receive call, {:.1} a send call\n",
             work.waits,
             work.timers,
             mean(work.late, work.timers) / 1e3,
