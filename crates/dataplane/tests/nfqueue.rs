@@ -33,10 +33,11 @@ fn rates(flows: [&AtomicU64; 2], over: Duration) -> [f64; 2] {
     [0, 1].map(|at| (after[at] - before[at]) as f64 * 8.0 / time)
 }
 
-/// Checks that two flows have a fifth and four fifths of what the link carries, within 2 %. A window
-/// in which the link was not full says nothing: a source, a sink or the loop did not get its turn on
-/// a busy machine. So the flows have several windows. If some were full and none had the shares, the
-/// test fails; if none was full, it says so and goes on, as long as one had nine tenths.
+/// Checks that two flows have a fifth and four fifths of what the link carries, within 2 %. A
+/// window in which the link was not full says nothing: a source, a sink or the loop did not get its
+/// turn on a busy machine. So the flows have several windows. If some were full and none had the
+/// shares, the test fails; if none was full, it says so and goes on, as long as one had nine
+/// tenths.
 fn shares(what: &str, flows: [&AtomicU64; 2], payload: f64) {
     std::thread::sleep(Duration::from_millis(700));
     let (mut seen, mut most) = (Vec::new(), 0.0_f64);
