@@ -66,13 +66,15 @@ pub struct DelayBound {
     pub conforming: Option<Nanos>,
     /// The bound for the last packet of a full queue.
     pub queue_full: Option<Nanos>,
+    /// What the source may send at once, in bytes on the wire; 0 without a bound.
+    pub burst: u64,
     /// What the bounds assume, or why there are none.
     pub assumes: String,
 }
 
 impl DelayBound {
     fn none(why: impl Into<String>) -> DelayBound {
-        DelayBound { conforming: None, queue_full: None, assumes: why.into() }
+        DelayBound { conforming: None, queue_full: None, burst: 0, assumes: why.into() }
     }
 }
 
@@ -266,7 +268,7 @@ impl<'l> Promises<'l> {
         if conforming.is_none() {
             return DelayBound::none("the bound does not fit into 64 bits of nanoseconds");
         }
-        queue_full(link, class, DelayBound { conforming, queue_full: None, assumes }, |packets| {
+        queue_full(link, class, DelayBound { conforming, queue_full: None, burst, assumes }, |packets| {
             // The packets of a full queue, and one that may just have been sent.
             promise.steady().delay(packets.saturating_add(1).saturating_mul(packet))
         })
@@ -288,7 +290,8 @@ impl<'l> Promises<'l> {
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
         // The last packet of a full queue waits for the whole queue, and for one packet that may
         // just have been sent, at the class's rate.
-        queue_full(link, class, DelayBound { conforming: Some(conforming), queue_full: None, assumes }, |packets| {
+        let bound = DelayBound { conforming: Some(conforming), queue_full: None, burst, assumes };
+        queue_full(link, class, bound, |packets| {
             let wait = rate.time_for(packets.saturating_add(1).saturating_mul(packet));
             wait.checked_add(conforming).filter(|wait| *wait < Nanos::MAX)
         })
@@ -332,8 +335,8 @@ impl Division {
 
 /// The bound of a full queue, from the packets that it holds; `None` without one.
 fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -> Option<Nanos>) -> DelayBound {
-    let DelayBound { conforming, mut assumes, .. } = bound;
-    let none = |assumes: String| DelayBound { conforming, queue_full: None, assumes };
+    let DelayBound { conforming, burst, mut assumes, .. } = bound;
+    let none = |assumes: String| DelayBound { conforming, queue_full: None, burst, assumes };
     if link.spec.classes[class as usize].scheduler.is_some() {
         return none(format!("{assumes}; the delay in the scheduler inside it comes on top"));
     }
@@ -350,7 +353,7 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
         Limit::Bytes(n) => u64::from(n).div_ceil(mtu.max(1)),
     };
     assumes.push_str(&format!("; a full queue holds packets of {mtu} bytes; timers are exact"));
-    DelayBound { conforming, queue_full: of(packets), assumes }
+    DelayBound { conforming, queue_full: of(packets), burst, assumes }
 }
 
 #[cfg(test)]

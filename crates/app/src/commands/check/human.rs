@@ -93,9 +93,11 @@ fn table(link: &Link) -> String {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     // What a class had better say, below the table: a sentence does not fit a column.
     let (notes, mut beside) = (altq_config::notes(link), Vec::new());
+    let mut bursts = Vec::new();
     for (class, depth) in tree::of_link(link) {
         let class = class as ClassId;
         let bound = promises.delay_bound(class);
+        bursts.extend(bound.conforming.map(|_| bound.burst));
         let show = |bound: Option<Nanos>| bound.map_or_else(|| "-".to_owned(), time);
         let queue = link.queue(class).filter(|_| holders[class as usize]).map_or_else(String::new, |queue| {
             let limit = match queue.limit {
@@ -123,6 +125,13 @@ fn table(link: &Link) -> String {
     // The table is indented by two.
     let width = output::width().map(|width| width.saturating_sub(2));
     let mut out = output::table_within(&rows, width).lines().fold(String::new(), |out, line| out + "  " + line + "\n");
+    if let (Some(least), Some(most)) = (bursts.iter().min(), bursts.iter().max()) {
+        let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        out += &format!(
+            "\n  delay: the last bit has left, if a class's sources together keep to its guarantee and send at most {range} \
+             bytes at once, counted on the wire; what they send beyond that waits longer\n"
+        );
+    }
     if !beside.is_empty() {
         out += "\n  better with\n";
         for (name, note) in beside {
