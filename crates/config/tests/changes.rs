@@ -89,15 +89,17 @@ fn what_needs_a_new_start_is_said() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// An engine that was changed before its first packet sends as one that was built so.
+    /// An engine that was changed before its first packet sends as one that was built so. Not so
+    /// under `htb` and `cbq`, whose classes keep the time that their bursts are worth: a change is
+    /// no refill, and what was full at one rate is not full at another.
     #[test]
     fn a_changed_engine_is_as_one_that_was_built_so(
         shares in prop::collection::vec((1u32..=100, 1u32..=100), 2..6),
         rates in (1u32..=100, 1u32..=100),
         limits in (1u32..=60, 1u32..=60),
-        scheduler in prop::sample::select(vec!["cbq", "wfq", "htb", "hfsc"]),
+        scheduler in prop::sample::select(vec!["wfq", "hfsc"]),
     ) {
         let text = |of: &dyn Fn(&(u32, u32)) -> u32, rate: u32, limit: u32| {
             let sum: u32 = shares.iter().map(of).sum();
@@ -105,9 +107,7 @@ proptest! {
                 let (kbit, default) = (u64::from(of(share)) * u64::from(rate) * 1000 / u64::from(sum),
                     if at == 0 { "default" } else { "" });
                 let words = match scheduler {
-                    "cbq" => format!("rate {kbit}kbit/s borrow"),
                     "wfq" => format!("bandwidth {kbit}kbit/s"),
-                    "htb" => format!("rate {kbit}kbit/s  ceil {rate}Mbit/s"),
                     _ => format!("linkshare {kbit}kbit/s"),
                 };
                 format!("class c{at} {{ {words}  queue drop_tail {{ limit {limit}packets }} {default} }}\n")

@@ -75,13 +75,13 @@ pub fn run_alone(path: &Path, apart: Apart) {
     eprintln!("SKIPPED {}: this host could not keep time in {TRIES} tries", name(path));
 }
 
-/// Runs cases three at a time. Returns those that did not pass: a run by itself decides about them,
+/// Runs cases two at a time. Returns those that did not pass: a run by itself decides about them,
 /// because the others may have disturbed them.
 pub fn run_side_by_side(files: Vec<PathBuf>, apart: Apart) -> Vec<PathBuf> {
     let (waiting, again) = (Mutex::new(files), Mutex::new(Vec::new()));
     let next = || waiting.lock().unwrap().pop();
     thread::scope(|scope| {
-        for _ in 0..3 {
+        for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(path) = next() {
                     if !matches!(try_case(&path, apart), Tried::Passed) {
