@@ -2,8 +2,11 @@
 //! for their snapshots.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 use altq_config::{Device, Link};
 use altq_engine::Change;
@@ -116,8 +119,44 @@ pub(crate) struct Starting {
     pub stop: Stop,
     pub notes: Vec<String>,
     pub senders: Senders,
+    /// The links whose packets wait in the kernel.
+    pub holding: Holding,
     realtime: bool,
     loops: Vec<(String, Loop)>,
+}
+
+/// Counts the links whose packets wait in the kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holding(Arc<AtomicUsize>);
+
+/// One link of [`Holding`]. Dropping it says that no packet of the link waits any more.
+#[derive(Debug)]
+pub(crate) struct Hold(Arc<AtomicUsize>);
+
+impl Holding {
+    /// Counts a link.
+    pub fn one_more(&self) -> Hold {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Hold(self.0.clone())
+    }
+}
+
+impl Hold {
+    /// Says that no packet of this link waits any more, and waits until that is true of all links,
+    /// but no longer than `most`.
+    pub fn wait_for_all(self, most: Duration) {
+        let (left, start) = (self.0.clone(), Instant::now());
+        drop(self);
+        while left.load(Ordering::Acquire) > 0 && start.elapsed() < most {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Starting {
@@ -125,7 +164,8 @@ impl Starting {
     pub fn new(options: Options) -> Result<Starting, Error> {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
-        Ok(Starting { stop, notes, senders, realtime: options.realtime, loops })
+        let holding = Holding::default();
+        Ok(Starting { stop, notes, senders, holding, realtime: options.realtime, loops })
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -135,7 +175,7 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, senders, realtime, loops } = self;
+        let Starting { stop, notes, senders, realtime, loops, .. } = self;
         let (send, snapshots) = mpsc::channel();
         let mut running = Running { stop, senders, snapshots, threads: Vec::new(), notes };
         for (name, work) in loops {
@@ -208,13 +248,33 @@ pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, St
     if from.device != to.device {
         return Err("its device".to_owned());
     }
-    if shaper::frames(to, tuning.memory) > shaper::frames(from, tuning.memory) {
+    let bytes = !matches!(from.device, Some(Device::Interface { .. }));
+    if shaper::frames(to, tuning.memory, bytes) > shaper::frames(from, tuning.memory, bytes) {
         return Err("how many packets its queues hold together, for which there are slots since the start".to_owned());
     }
     if let Some(Device::Interface { .. }) = &from.device
-        && let Some(fixed) = nfqueue::fixed(from, to)
+        && let Some(fixed) = nfqueue::fixed(from, to, tuning.memory)
     {
         return Err(fixed.to_owned());
     }
     altq_config::changes(from, to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_waits_for_the_others_but_not_for_ever() {
+        let holding = Holding::default();
+        let (first, second) = (holding.one_more(), holding.one_more());
+        let start = Instant::now();
+        first.wait_for_all(Duration::from_millis(30));
+        assert!(start.elapsed() >= Duration::from_millis(30), "the second still holds packets");
+        let third = holding.one_more();
+        let other = std::thread::spawn(move || third.wait_for_all(Duration::from_secs(60)));
+        drop(second);
+        other.join().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
 }

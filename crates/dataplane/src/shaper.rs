@@ -185,7 +185,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         // a hash bucket, or which packet a random drop will hit.
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
-        let (heads, bodies) = slots(link, tuning.memory);
+        let (heads, bodies) = slots(link, tuning.memory, edge.holds_bytes());
         if !O::BY_EVENTS {
             engine.set_seen_late(edge.seen_late());
         }
@@ -593,27 +593,33 @@ enum Next {
     Wait(Option<Nanos>, Want),
 }
 
-/// Number of frames for which the loop of a link has slots.
-pub fn frames(link: &Link, memory: usize) -> usize {
-    slots(link, memory).0
+/// Number of frames for which the loop of a link has slots. `holds_bytes` is that of its edge
+/// ([`Edge::holds_bytes`]).
+pub fn frames(link: &Link, memory: usize, holds_bytes: bool) -> usize {
+    slots(link, memory, holds_bytes).0
 }
 
+/// The shortest packet of a flood, in bytes: an IPv4 header and one of UDP.
+const SHORTEST: usize = 28;
+
 /// Numbers of heads and bodies for a link: for what its queues can hold, and two batches each for
-/// reception and sending, within `memory`.
-fn slots(link: &Link, memory: usize) -> (usize, usize) {
+/// reception and sending, within `memory`. A class whose queue is full must not take the slots of
+/// others.
+fn slots(link: &Link, memory: usize, holds_bytes: bool) -> (usize, usize) {
     let spec = &link.spec;
     let queued: usize = spec
         .classes
         .iter()
         .map(|class| match class.queue.as_ref().map(|queue| queue.limit) {
             Some(Limit::Packets(packets)) => packets as usize,
-            // Reckoned with packets of an ordinary size; a queue of small packets may fill the pool
-            // before its limit.
-            Some(Limit::Bytes(bytes)) => bytes as usize / 256 + 1,
+            Some(Limit::Bytes(bytes)) => bytes as usize / SHORTEST + 1,
             None => 64,
         })
         .fold(0, usize::saturating_add);
     let wanted = queued.saturating_add(8 * BATCH).clamp(4096, 1 << 20);
+    if !holds_bytes {
+        return (wanted.min(memory / Pool::memory(1, 0)).max(4 * BATCH), 0);
+    }
     let each = Pool::memory(1, 1);
     // If the memory does not suffice for a body with each head, at least a quarter of it remains
     // for heads.

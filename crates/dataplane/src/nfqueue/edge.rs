@@ -8,7 +8,7 @@ use altq_engine::shape::pacer::SEEN_LATE;
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::message::{self, Message, Messages, Setup};
+use super::message::{self, Message, Messages, Setup, Verdict};
 use super::waiting::{ACCEPTED, Waiting};
 use crate::bridge::now;
 use crate::edge::{BATCH, Blocked, Edge, EdgeCounters, Sent, Want, Woken};
@@ -25,13 +25,19 @@ const COPY: u32 = 192;
 const LOOK: Nanos = SECOND / 2;
 /// Time after which verdicts that the kernel had no memory for are sent again.
 const RETRY: Nanos = 50_000;
-/// The numbers of queues that altq takes, if they are free. Programs number theirs from 0.
+/// The numbers of queues that altq takes, if they are free, and how many there are. Programs number
+/// theirs from 0.
 const FIRST_QUEUE: u16 = 24_000;
+const QUEUES: u32 = 40_000;
+/// The most numbers that are tried.
+const TRIES: usize = 32;
 
 /// What an edge needs to be opened.
 pub struct Place<'a> {
     /// The interface.
     pub interface: &'a str,
+    /// True for what comes in at it.
+    pub ingress: bool,
     /// Names of interfaces that the link's rules name, in the rules' order.
     pub named: &'a [String],
     /// Frames that the loop has slots for.
@@ -50,10 +56,47 @@ pub struct QueueEdge {
     named: Vec<String>,
     stop: Stop,
     look_at: Nanos,
-    /// Packets that the kernel had dropped from the queue, and how often the receive buffer was
-    /// full; the latter counts where the kernel does not tell the former.
+    /// True if the kernel describes the packets' connections.
+    tracks: bool,
+    /// Packets that the kernel had dropped from the queue.
     dropped: u64,
-    overruns: u64,
+}
+
+/// The number with which the search for a free queue begins: another one for each interface and
+/// direction (FNV-1a). Otherwise the rules that a killed process has left for one link would hand
+/// its packets to the next process, which runs another link and takes the same number.
+pub(super) fn first_queue(interface: &str, ingress: bool) -> u16 {
+    let hash = interface.bytes().chain([u8::from(ingress)]).fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    FIRST_QUEUE + (hash % QUEUES) as u16
+}
+
+/// Sends a request, and returns the kernel's answer to it. Packets that come before the answer are
+/// let go: rules of a killed process may hand them over.
+fn ask(netlink: &mut Netlink, queue: u16, request: &[u8], sequence: u32) -> std::io::Result<()> {
+    // The kernel has answered when `send` returns.
+    netlink.send(request)?;
+    let (mut passed, mut answer) = (Vec::new(), None);
+    while answer.is_none() {
+        let got = netlink.receive(BATCH)?;
+        for message in (0..got).flat_map(|at| Messages::new(netlink.datagram(at))) {
+            match message {
+                Message::Answer { sequence: to, error } if to == sequence => answer = Some(error),
+                Message::Packet(packet) => {
+                    message::verdict(&mut passed, queue, packet.id, Verdict::Accept, None, 0);
+                }
+                _ => {}
+            }
+        }
+    }
+    if !passed.is_empty() {
+        netlink.send(&passed)?;
+    }
+    match answer {
+        Some(0) | None => Ok(()),
+        Some(error) => Err(std::io::Error::from_raw_os_error(error)),
+    }
 }
 
 impl QueueEdge {
@@ -67,32 +110,80 @@ impl QueueEdge {
             _ => Error::of("NFQUEUE", e),
         };
         let mut netlink = Netlink::open().map_err(missing)?;
-        let length = u32::try_from(place.frames + 16 * BATCH).unwrap_or(u32::MAX);
-        let setup = Setup { copy: COPY, length, gso: place.whole };
         let taken = status();
         let free = |number: &u16| taken.iter().all(|queue| queue.number != *number);
-        let queue = (FIRST_QUEUE..u16::MAX).find(free).unwrap_or(u16::MAX);
-        let mut requests = Vec::new();
-        message::bind(&mut requests, queue, 1);
-        message::set_up(&mut requests, queue, 2, setup);
-        netlink.send(&requests).map_err(missing)?;
-        // The kernel has answered when `send` returns.
-        let mut answered = 0;
-        while answered < 2 {
-            let got = netlink.receive(BATCH).map_err(missing)?;
-            for message in (0..got).flat_map(|at| Messages::new(netlink.datagram(at))) {
-                match message {
-                    Message::Answer { error: 0, .. } => answered += 1,
-                    Message::Answer { error, .. } => return Err(missing(std::io::Error::from_raw_os_error(error))),
-                    _ => {}
-                }
+        let mut request = Vec::new();
+        let mut bind = |netlink: &mut Netlink, queue: u16| {
+            request.clear();
+            message::bind(&mut request, queue, 1);
+            ask(netlink, queue, &request, 1)
+        };
+        let first = first_queue(place.interface, place.ingress);
+        let mut queue = first;
+        let mut bound = bind(&mut netlink, queue);
+        // Another process may have the queue where /proc does not say so, or have taken it since.
+        // The answer to that is EPERM, as it is without CAP_NET_ADMIN.
+        for next in (first + 1..u16::MAX).filter(free).take(TRIES) {
+            let error = bound.as_ref().err().and_then(|error| error.raw_os_error());
+            if !matches!(error, Some(libc::EPERM | libc::EBUSY | libc::EEXIST)) {
+                break;
             }
+            queue = next;
+            bound = bind(&mut netlink, queue);
         }
-        let waiting = Waiting::new(queue, place.frames, place.bytes);
+        bound.map_err(missing)?;
+        // Only iptables shows what comes in before its address is translated.
+        let mut tracks = place.ingress;
+        if tracks {
+            request.clear();
+            message::track(&mut request, queue, 2, true, true);
+            tracks = match ask(&mut netlink, queue, &request, 2) {
+                Ok(()) => true,
+                // EOPNOTSUPP: the kernel does not know the flag, or has no connection tracking for
+                // it.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => false,
+                Err(error) => return Err(missing(error)),
+            };
+        }
+        let length = u32::try_from(place.frames + 16 * BATCH).unwrap_or(u32::MAX);
+        request.clear();
+        message::set_up(&mut request, queue, 3, Setup { copy: COPY, length, gso: place.whole });
+        ask(&mut netlink, queue, &request, 3).map_err(missing)?;
+        let mut waiting = Waiting::new(queue, place.frames, place.bytes);
+        if tracks {
+            waiting.track();
+        }
         let (name, named) = (place.interface.to_owned(), place.named.to_vec());
-        let mut edge = QueueEdge { netlink, waiting, name, named, stop, look_at: 0, dropped: 0, overruns: 0 };
+        let mut edge = QueueEdge { netlink, waiting, name, named, stop, look_at: 0, tracks, dropped: 0 };
         edge.look();
         Ok(edge)
+    }
+
+    /// True if the kernel describes the packets' connections, so that rules and queues see the
+    /// hosts behind NAT.
+    pub fn tracks(&self) -> bool {
+        self.tracks
+    }
+
+    /// Tells the kernel not to describe the packets' connections, because the firewall shows their
+    /// addresses behind NAT itself.
+    pub fn track_no_more(&mut self) {
+        if std::mem::take(&mut self.tracks) {
+            // It is sent with the first verdicts. Until then, descriptions do no harm.
+            message::track(&mut self.waiting.verdicts, self.waiting.queue, 0, false, false);
+        }
+    }
+
+    /// Lets all packets go on: those that wait, and from now on those that come. Call it before the
+    /// rules are taken away: the kernel drops what waits in any queue when nftables removes a hook
+    /// (`__nf_unregister_net_hook` in net/netfilter/core.c).
+    pub fn release(&mut self) {
+        self.waiting.release();
+        for _ in 0..3 {
+            if self.flush().is_ok() && self.waiting.verdicts.is_empty() {
+                break;
+            }
+        }
     }
 
     /// The number of the queue.
@@ -152,10 +243,6 @@ impl Edge for QueueEdge {
         }
         let got = match self.netlink.receive(free) {
             Ok(got) => got,
-            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                self.overruns += 1;
-                return Ok(true);
-            }
             Err(error) if short(&error) => return Ok(true),
             Err(error) => return Err(Error::of("receiving", error)),
         };
@@ -235,9 +322,8 @@ impl Edge for QueueEdge {
 
     fn counters(&mut self) -> EdgeCounters {
         let queue = self.waiting.queue;
-        match status().iter().find(|status| status.number == queue) {
-            Some(status) => self.dropped = status.dropped,
-            None => self.dropped = self.dropped.max(self.overruns),
+        if let Some(status) = status().iter().find(|status| status.number == queue) {
+            self.dropped = status.dropped;
         }
         let counters = self.waiting.counters;
         EdgeCounters { missed: counters.missed + self.dropped, ..counters }
@@ -247,8 +333,7 @@ impl Edge for QueueEdge {
 impl Drop for QueueEdge {
     /// Lets the packets go on that still wait. The kernel would drop them with the socket.
     fn drop(&mut self) {
-        self.waiting.accept_all();
-        let _ = self.flush();
+        self.release();
     }
 }
 

@@ -12,6 +12,8 @@ pub mod message;
 pub mod steer;
 mod waiting;
 
+use std::time::Duration;
+
 use altq_config::Link;
 use altq_engine::settings::{Limit, Value};
 use altq_engine::units::Rate;
@@ -28,6 +30,10 @@ use steer::{Firewall, Steer, Steering};
 const WHOLE: Rate = Rate::bit_s(500_000_000);
 /// The fewest bytes of packets that may wait, whatever the limits of the queues are.
 const FEWEST: u64 = 8 << 20;
+/// The most bytes of a super-packet.
+const SUPER: u64 = 65_536;
+/// How long a link that has let its packets go waits until the others have as well.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Adds the loop of a link.
 pub(crate) fn add(
@@ -41,17 +47,18 @@ pub(crate) fn add(
     let lock = Lock::take(name, ingress)?;
     let place = Place {
         interface: name,
+        ingress,
         named: &link.spec.rules.interfaces,
-        frames: shaper::frames(link, tuning.memory),
-        bytes: bytes(link).clamp(FEWEST, (tuning.memory as u64).max(FEWEST)),
-        whole: link.spec.rate >= WHOLE,
+        frames: shaper::frames(link, tuning.memory, false),
+        bytes: room(link, tuning.memory),
+        whole: whole(link),
     };
     let edge = QueueEdge::open(&place, starting.stop.clone())?;
-    let queue = edge.queue();
+    let (queue, tracks) = (edge.queue(), edge.tracks());
     // Each packet tells by which interface it came; on ingress it is this one.
     let mut shaper = Shaper::new(link, if ingress { name } else { "" }, edge, tuning)?;
     shaper.listen(channel(&mut starting.senders, link));
-    let port = std::path::Path::new("/sys/class/net").join(name).join("brport").exists();
+    let port = steer::is_port(name);
     let mut steering = Steering::new(Steer { interface: name.to_owned(), ingress, port, queue, dscp: dscps(link) })?;
     let (does, by) = (
         if ingress { "what comes in at" } else { "what leaves by" },
@@ -61,15 +68,31 @@ pub(crate) fn add(
         },
     );
     starting.notes.push(format!("link {}: {does} {name}, by queue {queue} of the kernel and rules of {by}", link.name));
+    match (steering.firewall(), ingress) {
+        (Some(Firewall::Iptables), true) if !tracks => starting.notes.push(format!(
+            "link {}: rules and queues see what comes in at {name} before its address is translated (NAT): this \
+             kernel does not tell the address behind it (CONFIG_NETFILTER_NETLINK_GLUE_CT), and has no `queue` of \
+             nftables",
+            link.name
+        )),
+        (Some(Firewall::Iptables), true) => {}
+        (Some(Firewall::Iptables), false) => starting.notes.extend(steer::reroutes(name)),
+        // The rules of nftables come behind the translation.
+        _ => shaper.edge().track_no_more(),
+    }
     starting.notes.extend(steer::bypasses(name));
     let direction = if ingress { '<' } else { '>' };
+    let (stop, holding) = (starting.stop.clone(), starting.holding.one_more());
     starting.add(
         format!("altq {direction}{name}"),
         Box::new(move |snapshots| {
             let _lock = lock;
             let result = shaper.run(snapshots);
-            // First the rules go, then the queue: what arrives meanwhile waits in the queue, and is
-            // let go with it.
+            // First the packets are let go, here and in all other queues, then the rules are taken
+            // away, and then the queue. What comes meanwhile goes on at once.
+            shaper.edge().release();
+            stop.set();
+            holding.wait_for_all(TOGETHER);
             let removed = steering.remove();
             drop(shaper);
             result.and(removed)
@@ -78,20 +101,35 @@ pub(crate) fn add(
     Ok(())
 }
 
+/// True if super-packets stay whole on a link.
+fn whole(link: &Link) -> bool {
+    link.spec.rate >= WHOLE
+}
+
 /// What only a new start can change from one link to another, besides what holds for all paths.
-pub(crate) fn fixed(from: &Link, to: &Link) -> Option<&'static str> {
-    if (from.spec.rate >= WHOLE) != (to.spec.rate >= WHOLE) {
+pub(crate) fn fixed(from: &Link, to: &Link, memory: usize) -> Option<&'static str> {
+    if whole(from) != whole(to) {
         return Some("whether the kernel segments super-packets, which it does below 500 Mbit/s");
+    }
+    if room(to, memory) > room(from, memory) {
+        return Some("how many bytes its queues hold together, for which there is room since the start");
     }
     let written = dscps(from);
     dscps(to).iter().any(|dscp| !written.contains(dscp)).then_some("which DSCP the firewall's rules write")
 }
 
+/// Bytes of a link's packets that may wait: what its queues hold together, so that none is full
+/// because of another; but no more than `memory`.
+fn room(link: &Link, memory: usize) -> u64 {
+    bytes(link).clamp(FEWEST, (memory as u64).max(FEWEST))
+}
+
 /// Bytes that the link's queues hold together when all are full.
 fn bytes(link: &Link) -> u64 {
-    let mtu = u64::from(link.spec.mtu);
+    // A queue counts a super-packet as one packet.
+    let longest = if whole(link) { SUPER } else { u64::from(link.spec.mtu) };
     let limits = link.spec.classes.iter().filter_map(|class| class.queue.as_ref()).map(|queue| match queue.limit {
-        Limit::Packets(packets) => u64::from(packets).saturating_mul(mtu),
+        Limit::Packets(packets) => u64::from(packets).saturating_mul(longest),
         Limit::Bytes(bytes) => u64::from(bytes),
     });
     limits.fold(0, u64::saturating_add)
@@ -124,7 +162,32 @@ mod tests {
             class all { default  queue drop_tail { limit 30packets }
                 meter trtcm { cir 1Mbit/s  cbs 5000bytes  pir 2Mbit/s  pbs 5000bytes
                     green dscp af11  yellow dscp af12  red drop } } }";
-        let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((dscps(&policy.links[0]), bytes(&policy.links[0])), (vec![10, 12], 30_000));
+        let link = |text: &str| {
+            let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+            policy.links.into_iter().next().unwrap()
+        };
+        let slow = link(text);
+        assert_eq!((dscps(&slow), bytes(&slow), room(&slow, 1 << 30)), (vec![10, 12], 30_000, 8 << 20));
+        // Super-packets of 64 KB come whole: 30 of them, and 1000 of them within a memory of 16 MB.
+        let fast = text.replace("rate 10Mbit/s", "rate 600Mbit/s");
+        assert_eq!(bytes(&link(&fast)), 30 << 16);
+        let longer = fast.replace("30packets", "1000packets");
+        assert_eq!((room(&link(&longer), 1 << 30), room(&link(&longer), 16 << 20)), (1000 << 16, 16 << 20));
+        // Room is made at the start.
+        let refused = fixed(&link(&fast), &link(&longer), 1 << 30);
+        assert!(refused.is_some_and(|why| why.starts_with("how many bytes")), "{refused:?}");
+        assert_eq!(fixed(&link(&longer), &link(&fast), 1 << 30), None);
+    }
+
+    #[test]
+    fn links_have_numbers_of_queues_of_their_own() {
+        let numbers = ["eth0", "eth1", "wan", "ppp0", "br-lan"].map(|name| {
+            [false, true].map(|ingress| edge::first_queue(name, ingress))
+        });
+        let mut numbers = numbers.concat();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 10);
+        assert!(numbers.iter().all(|number| (24_000..64_000).contains(number)));
     }
 }

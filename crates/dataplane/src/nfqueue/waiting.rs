@@ -3,7 +3,7 @@
 use altq_engine::headers::{self, Encapsulation, IPV4, IPV6, Key};
 
 use super::marks;
-use super::message::{self, Packet, Verdict};
+use super::message::{self, Behind, Packet, Verdict};
 use crate::edge::{BATCH, EdgeCounters};
 use crate::pool::Pool;
 use crate::vnet::{GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vnet};
@@ -18,8 +18,8 @@ pub const ACCEPTED: u32 = 1;
 struct Held {
     id: u32,
     mark: u32,
-    /// Index of the interface by which it came.
-    input: u32,
+    /// Place, in the rules' list, of the interface by which it came; `None` if no rule names it.
+    place: Option<u16>,
     len: u32,
     /// DSCP and ECN on arrival.
     octet: u8,
@@ -31,13 +31,15 @@ pub struct Waiting {
     pub queue: u16,
     /// By handle.
     held: Vec<Held>,
+    /// By handle: the destination behind NAT. Empty unless the kernel is asked for it.
+    behind: Vec<Option<Behind>>,
     /// Bytes of packets that wait, and the most that may.
     bytes: u64,
     most: u64,
     /// Verdicts that were not sent yet.
     pub verdicts: Vec<u8>,
-    /// The number of the last packet that came.
-    last: Option<u32>,
+    /// The number of the last packet that came. The kernel's first one is 1.
+    last: u32,
     /// The interface's MTU, in bytes.
     pub mtu: usize,
     /// Index and place in the rules' list of the interfaces that the rules name, by index.
@@ -52,19 +54,29 @@ impl Waiting {
         Waiting {
             queue,
             held: vec![Held::default(); frames],
+            behind: Vec::new(),
             bytes: 0,
             most: bytes,
             verdicts: Vec::with_capacity(2 * BATCH * 40),
-            last: None,
+            last: 0,
             mtu: 1500,
             places: Vec::new(),
             counters: EdgeCounters::default(),
         }
     }
 
+    /// Makes room for the packets' destinations behind NAT, which the kernel will tell.
+    pub fn track(&mut self) {
+        self.behind = vec![None; self.held.len()];
+    }
+
     /// Puts a packet's headers into a slot. A packet without room is dropped.
     pub fn take(&mut self, packet: &Packet<'_>, pool: &mut Pool, out: &mut Vec<u32>) {
-        self.last = Some(packet.id);
+        self.last = packet.id;
+        if is_discovery(packet) {
+            let mark = marks::of(packet.mark, 0, 0);
+            return message::verdict(&mut self.verdicts, self.queue, packet.id, Verdict::Accept, mark, 0);
+        }
         self.counters.received += 1;
         self.counters.received_bytes += u64::from(packet.len) + ETHERNET as u64;
         let room = self.bytes + u64::from(packet.len) <= self.most;
@@ -92,9 +104,14 @@ impl Waiting {
             *pool.vnet_mut(handle) = estimate(pool.head(handle), pool.len(handle), self.mtu);
         }
         self.bytes += u64::from(packet.len);
-        let (mark, input, octet) = (packet.mark, packet.input, octet(pool.head(handle)));
+        // The port of a bridge says more than the bridge, if a rule names it.
+        let place = self.place(packet.port).or_else(|| self.place(packet.input));
+        let (mark, octet) = (packet.mark, octet(pool.head(handle)));
         if let Some(held) = self.held.get_mut(handle as usize) {
-            *held = Held { id: packet.id, mark, input, len: packet.len, octet };
+            *held = Held { id: packet.id, mark, place, len: packet.len, octet };
+        }
+        if let Some(behind) = self.behind.get_mut(handle as usize) {
+            *behind = packet.behind;
         }
         out.push(handle);
     }
@@ -113,22 +130,30 @@ impl Waiting {
         self.forget(handle);
     }
 
-    /// Writes a verdict that lets all packets go on.
-    pub fn accept_all(&mut self) {
-        if let Some(last) = self.last {
-            // Packets that have come since have higher numbers. Numbers are compared by their
-            // difference, which must be less than 2^31.
-            message::verdict_up_to(&mut self.verdicts, self.queue, last.wrapping_add(1 << 30), Verdict::Accept);
-        }
+    /// Writes the requests that let all packets go on, those that wait and those that come.
+    pub fn release(&mut self) {
+        message::let_pass(&mut self.verdicts, self.queue);
+        // Packets that have come since have higher numbers. Numbers are compared by their
+        // difference, which must be less than 2^31.
+        message::verdict_up_to(&mut self.verdicts, self.queue, self.last.wrapping_add(1 << 30), Verdict::Accept);
     }
 
-    /// Adds to a key the packet's mark, and the interface by which it came.
+    /// The place, in the rules' list, of the interface of this index.
+    fn place(&self, index: u32) -> Option<u16> {
+        let at = self.places.binary_search_by_key(&index, |(index, _)| *index).ok()?;
+        self.places.get(at).map(|(_, place)| *place)
+    }
+
+    /// Adds to a key the packet's mark, the interface by which it came, and where it goes behind
+    /// NAT.
     pub fn describe(&self, handle: u32, key: &mut Key) {
         let Some(held) = self.held.get(handle as usize) else { return };
         key.mark = held.mark;
-        let place = self.places.binary_search_by_key(&held.input, |(index, _)| *index);
-        if let Some((_, place)) = place.ok().and_then(|at| self.places.get(at)) {
-            key.interface = *place;
+        key.interface = held.place.unwrap_or(key.interface);
+        if let Some(Some(behind)) = self.behind.get(handle as usize) {
+            key.dst = behind.address;
+            // A fragment, or an error of ICMP about the connection, has no ports.
+            key.dport = key.dport.map(|port| behind.port.unwrap_or(port));
         }
     }
 
@@ -138,6 +163,14 @@ impl Waiting {
             self.bytes = self.bytes.saturating_sub(u64::from(std::mem::take(&mut held.len)));
         }
     }
+}
+
+/// True for IPv6's neighbour discovery (RFC 4861 4), which passes unshaped as ARP does: in a full
+/// queue it would be lost, and with it the way to the neighbour. It comes from this link only, with
+/// a hop limit of 255 (RFC 4861 6.1, 7.1, 8.1) and without extension headers.
+fn is_discovery(packet: &Packet<'_>) -> bool {
+    let Some(header) = packet.head.first_chunk::<41>().filter(|_| packet.protocol == 0x86dd) else { return false };
+    header[6] == 58 && header[7] == 255 && (133..=137).contains(&header[40])
 }
 
 /// DSCP and ECN of a frame; 0 without an IP header.
@@ -213,6 +246,71 @@ mod tests {
         waiting.drop(out[0]);
         message::verdict(&mut expected, 5, 7, Verdict::Drop, None, 0);
         assert_eq!((waiting.verdicts, waiting.bytes), (expected, 0));
+    }
+
+    #[test]
+    fn a_port_of_a_bridge_or_the_bridge_may_be_named() {
+        let (mut waiting, mut pool, mut out) = (Waiting::new(5, 4, 10_000), Pool::new(4, 1), Vec::new());
+        let head = tcp(false);
+        for (places, expected) in [
+            (vec![(3, 9)], 9),
+            (vec![(3, 9), (8, 1)], 1),
+            (vec![(8, 1)], 1),
+            (vec![(4, 2)], Key::NO_INTERFACE),
+        ] {
+            waiting.places = places;
+            waiting.take(&Packet { port: 8, ..packet(&head, 0x800, 60) }, &mut pool, &mut out);
+            let mut key = Key::default();
+            waiting.describe(out[out.len() - 1], &mut key);
+            assert_eq!(key.interface, expected);
+        }
+    }
+
+    #[test]
+    fn a_key_has_the_destination_behind_nat() {
+        let (mut waiting, mut pool, mut out) = (Waiting::new(5, 4, 10_000), Pool::new(4, 1), Vec::new());
+        waiting.track();
+        let head = tcp(false);
+        let key = |waiting: &Waiting, pool: &Pool, handle| {
+            let mut key = headers::parse_ethernet(pool.head(handle), 74).key;
+            waiting.describe(handle, &mut key);
+            (key.dst, key.dport)
+        };
+        let behind = Some(Behind { address: 0xc0a8_0005, port: Some(4000) });
+        waiting.take(&Packet { behind, ..packet(&head, 0x800, 60) }, &mut pool, &mut out);
+        assert_eq!(key(&waiting, &pool, out[0]), (0xc0a8_0005, Some(4000)));
+        // The next packet in the same slot is of no connection.
+        waiting.drop(out[0]);
+        pool.free(out[0]);
+        waiting.take(&packet(&head, 0x800, 60), &mut pool, &mut out);
+        assert_eq!((out[1], key(&waiting, &pool, out[1])), (out[0], (0x0a02_0002, Some(443))));
+        // Without ports of its own it gets none.
+        let mut fragment = head.clone();
+        fragment[7] = 10;
+        waiting.take(&Packet { behind, ..packet(&fragment, 0x800, 60) }, &mut pool, &mut out);
+        assert_eq!(key(&waiting, &pool, out[2]), (0xc0a8_0005, None));
+    }
+
+    /// RFC 4861 4.3: an IPv6 header with next header 58 and hop limit 255, then type 135.
+    #[test]
+    fn neighbour_discovery_passes_at_once() {
+        let mut head = [&[0x60, 0, 0, 0, 0, 24, 58, 255][..], &[0xfe; 32], &[135, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let (mut waiting, mut pool, mut out) = (Waiting::new(5, 4, 0), Pool::new(4, 1), Vec::new());
+        let mut expected = Vec::new();
+        waiting.take(&packet(&head, 0x86dd, 64), &mut pool, &mut out);
+        message::verdict(&mut expected, 5, 7, Verdict::Accept, None, 0);
+        let own = Packet { mark: 0x8000_0001, ..packet(&head, 0x86dd, 64) };
+        waiting.take(&own, &mut pool, &mut out);
+        message::verdict(&mut expected, 5, 7, Verdict::Accept, Some(1), 0);
+        assert_eq!((&waiting.verdicts, waiting.counters.received), (&expected, 0));
+        // An echo request, or one that was forwarded, or is cut short, is a packet like any other:
+        // there is no room here.
+        for (at, byte, len) in [(40, 128, 48), (7, 254, 48), (40, 135, 40)] {
+            (head[7], head[40]) = (255, 135);
+            head[at] = byte;
+            waiting.take(&packet(&head[..len], 0x86dd, 64), &mut pool, &mut out);
+        }
+        assert_eq!((waiting.counters.missed, out.len()), (3, 0));
     }
 
     #[test]

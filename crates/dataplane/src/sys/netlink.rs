@@ -9,9 +9,9 @@ use crate::edge::BATCH;
 /// Receive buffer in bytes. With 64 MB nothing was lost of a burst of which the default lost a
 /// third.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
-/// Bytes of a message that are received. A packet's message has its first bytes and less than 300
-/// bytes about it.
-const MESSAGE: usize = 1024;
+/// Bytes of a message that are received. A packet's message has its first bytes, less than 300 bytes
+/// about it, and up to 700 about its connection, if they are asked for.
+const MESSAGE: usize = 2048;
 
 /// A socket.
 pub struct Netlink {
@@ -32,21 +32,20 @@ impl Netlink {
     /// # Errors
     /// EPROTONOSUPPORT on a kernel without netfilter's netlink.
     pub fn open() -> io::Result<Netlink> {
+        #[cfg(test)]
+        fault::call()?;
         // SAFETY: the call takes numbers only; the descriptor is new and nobody else's. rustix's
         // protocols of netlink are all there is for it, and bind would take as much `unsafe`.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
             OwnedFd::from_raw_fd(check(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER))?)
         };
-        let size = RECEIVE_BUFFER;
-        for option in [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF] {
-            let (len, value) = (size_of_val(&size) as libc::socklen_t, (&raw const size).cast());
-            // SAFETY: the kernel reads `len` bytes, all of `size`, which outlives the call.
-            let done = check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) });
-            if done.is_ok() {
-                break;
-            }
-        }
+        let size = |option| set(&socket, libc::SOL_SOCKET, option, RECEIVE_BUFFER);
+        // Optional, as is the next: the buffer then has its default size.
+        let _ = size(libc::SO_RCVBUFFORCE).or_else(|_| size(libc::SO_RCVBUF));
+        // Without this the kernel drops everything from the first loss on until the buffer is
+        // empty, whichever class it belongs to (netlink_overrun in net/netlink/af_netlink.c).
+        let _ = set(&socket, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1);
         // SAFETY: sockaddr_nl is plain old data, for which all zeroes are a value: the kernel gives
         // the socket a port.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -65,8 +64,11 @@ impl Netlink {
     /// Returns their number; [`datagram`](Netlink::datagram) has their bytes.
     ///
     /// # Errors
-    /// EAGAIN: nothing has come. ENOBUFS: the receive buffer was full, and something was lost.
+    /// EAGAIN: nothing has come. ENOBUFS: the receive buffer was full, and something was lost; or
+    /// the kernel had no memory for an answer.
     pub fn receive(&mut self, most: usize) -> io::Result<usize> {
+        #[cfg(test)]
+        let cut = fault::call()?;
         let count = most.min(BATCH);
         let slots = self.bytes.chunks_exact_mut(MESSAGE).zip(&mut self.parts).zip(&mut self.headers);
         for ((bytes, part), header) in slots.take(count) {
@@ -82,7 +84,12 @@ impl Netlink {
         let got = unsafe {
             libc::recvmmsg(self.socket.as_raw_fd(), messages, count as _, libc::MSG_DONTWAIT as _, std::ptr::null_mut())
         };
-        Ok(check(got)? as usize)
+        let got = check(got)? as usize;
+        #[cfg(test)]
+        if cut {
+            self.headers.iter_mut().take(got).for_each(|header| header.msg_len /= 2);
+        }
+        Ok(got)
     }
 
     /// The bytes of a datagram of the last [`receive`](Netlink::receive); none if it was longer
@@ -101,6 +108,8 @@ impl Netlink {
     /// # Errors
     /// ENOBUFS, ENOMEM: memory is short and nothing was done.
     pub fn send(&self, requests: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        fault::call()?;
         let (bytes, len) = (requests.as_ptr().cast(), requests.len());
         // SAFETY: the kernel reads `len` bytes, all of the slice. An unconnected netlink socket
         // sends to the kernel.
@@ -112,5 +121,42 @@ impl Netlink {
 impl AsFd for Netlink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Sets a socket option to a number.
+fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let (len, at) = (size_of_val(&value) as libc::socklen_t, (&raw const value).cast());
+    // SAFETY: the kernel reads `len` bytes, all of `value`, which outlives the call. rustix has no
+    // options of netlink.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, len) })?;
+    Ok(())
+}
+
+/// Makes calls of the thread that runs a test fail.
+#[cfg(test)]
+pub mod fault {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        /// Counts down with each call; the one at which it is 0 fails.
+        pub static UNTIL: Cell<i64> = const { Cell::new(-1) };
+        /// How it fails: the number of an error, or 0 if what it receives is cut to half.
+        pub static HOW: Cell<i32> = const { Cell::new(0) };
+    }
+
+    /// Counts a call. True if what it receives is to be cut.
+    ///
+    /// # Errors
+    /// The error with which it is to fail.
+    pub fn call() -> io::Result<bool> {
+        if UNTIL.replace(UNTIL.get() - 1) != 0 {
+            return Ok(false);
+        }
+        match HOW.get() {
+            0 => Ok(true),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
     }
 }

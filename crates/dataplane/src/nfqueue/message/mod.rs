@@ -36,6 +36,8 @@ const NFQA_IFINDEX_INDEV: u16 = 5;
 const NFQA_IFINDEX_OUTDEV: u16 = 6;
 const NFQA_IFINDEX_PHYSINDEV: u16 = 7;
 const NFQA_PAYLOAD: u16 = 10;
+const NFQA_CT: u16 = 11;
+const NFQA_CT_INFO: u16 = 12;
 const NFQA_CAP_LEN: u16 = 13;
 const NFQA_SKB_INFO: u16 = 14;
 const NFQA_VLAN: u16 = 19;
@@ -49,7 +51,21 @@ const NFQA_CFG_MASK: u16 = 4;
 const NFQA_CFG_FLAGS: u16 = 5;
 const NFQNL_CFG_CMD_BIND: u8 = 1;
 const NFQNL_COPY_PACKET: u8 = 2;
+const NFQA_CFG_F_FAIL_OPEN: u32 = 1;
+const NFQA_CFG_F_CONNTRACK: u32 = 2;
 const NFQA_CFG_F_GSO: u32 = 4;
+
+// linux/netfilter/nfnetlink_conntrack.h
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+
+// linux/netfilter/nf_conntrack_common.h: from this number on a packet goes the way of the answers.
+const IP_CT_IS_REPLY: u32 = 3;
 
 /// What becomes of a packet (linux/netfilter.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +94,11 @@ pub struct Packet<'a> {
     pub protocol: u16,
     /// Its firewall mark.
     pub mark: u32,
-    /// The index of the interface by which it came in; for a packet that came by a port of a
-    /// bridge, the port's. 0 for a local packet.
+    /// The index of the interface by which it came in; of the bridge, if that was a port of one. 0
+    /// for a local packet.
     pub input: u32,
+    /// The index of the port of a bridge by which it came in; 0 if it came by none.
+    pub port: u32,
     /// The index of the interface by which it leaves; 0 if that is not known yet.
     pub output: u32,
     /// Its length from layer 3 on, in bytes. More than `head` has if only its first bytes were
@@ -90,8 +108,20 @@ pub struct Packet<'a> {
     pub gso: bool,
     /// TPID and TCI of a VLAN tag beside the packet, which bridges have.
     pub vlan: Option<(u16, u16)>,
+    /// Where it goes when the kernel has translated its destination (NAT); `None` if the kernel
+    /// does not say.
+    pub behind: Option<Behind>,
     /// Its first bytes, from layer 3 on.
     pub head: &'a [u8],
+}
+
+/// The destination of a packet behind NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// The address. An IPv4 address is in the low 32 bits.
+    pub address: u128,
+    /// The port, where the protocol has one.
+    pub port: Option<u16>,
 }
 
 /// A message from the kernel.
@@ -162,6 +192,7 @@ fn read(message: &[u8]) -> Message<'_> {
 fn packet(message: &[u8]) -> Option<Packet<'_>> {
     let mut packet = Packet::default();
     let (mut id, mut head, mut whole) = (None, None, None);
+    let (mut tracked, mut way) = (None, None);
     for attribute in Attributes::new(message.get(HEADERS..)?) {
         let (kind, value) = attribute?;
         match kind {
@@ -169,11 +200,12 @@ fn packet(message: &[u8]) -> Option<Packet<'_>> {
                 (id, packet.protocol) = (Some(net_u32(value)?), u16::from_be_bytes([*value.get(4)?, *value.get(5)?]));
             }
             NFQA_MARK => packet.mark = net_u32(value)?,
-            // The port of a bridge says more than the bridge.
-            NFQA_IFINDEX_INDEV if packet.input == 0 => packet.input = net_u32(value)?,
-            NFQA_IFINDEX_PHYSINDEV => packet.input = net_u32(value)?,
+            NFQA_IFINDEX_INDEV => packet.input = net_u32(value)?,
+            NFQA_IFINDEX_PHYSINDEV => packet.port = net_u32(value)?,
             NFQA_IFINDEX_OUTDEV => packet.output = net_u32(value)?,
             NFQA_PAYLOAD => head = Some(value),
+            NFQA_CT => tracked = Some(value),
+            NFQA_CT_INFO => way = Some(net_u32(value)?),
             NFQA_CAP_LEN => whole = Some(net_u32(value)?),
             NFQA_SKB_INFO => packet.gso = net_u32(value)? & NFQA_SKB_GSO != 0,
             NFQA_VLAN => packet.vlan = vlan(value)?,
@@ -183,7 +215,45 @@ fn packet(message: &[u8]) -> Option<Packet<'_>> {
     (packet.id, packet.head) = (id?, head?);
     // The kernel gives the true length only if it copied less.
     packet.len = whole.unwrap_or(0).max(packet.head.len() as u32);
+    if let (Some(tracked), Some(way)) = (tracked, way) {
+        packet.behind = behind(tracked, way)?;
+    }
     Some(packet)
+}
+
+/// Where a packet of a connection goes behind NAT. A connection has an address pair (tuple) for
+/// each of its two ways, as packets show it before any translation. So the source of the other way
+/// is the destination of this one behind all of them.
+fn behind(tracked: &[u8], way: u32) -> Option<Option<Behind>> {
+    let other = if way >= IP_CT_IS_REPLY { CTA_TUPLE_ORIG } else { CTA_TUPLE_REPLY };
+    let Some(tuple) = find(tracked, other)? else { return Some(None) };
+    let Some(addresses) = find(tuple, CTA_TUPLE_IP)? else { return Some(None) };
+    let address = match (find(addresses, CTA_IP_V4_SRC)?, find(addresses, CTA_IP_V6_SRC)?) {
+        (Some(v4), _) => u128::from(net_u32(v4)?),
+        (None, Some(v6)) => u128::from_be_bytes(*v6.first_chunk()?),
+        (None, None) => return Some(None),
+    };
+    let port = match find(tuple, CTA_TUPLE_PROTO)? {
+        Some(protocol) => find(protocol, CTA_PROTO_SRC_PORT)?,
+        None => None,
+    };
+    let port = match port {
+        Some(value) => Some(u16::from_be_bytes(*value.first_chunk()?)),
+        None => None,
+    };
+    Some(Some(Behind { address, port }))
+}
+
+/// The value of the first attribute of a type; the outer `None` if an attribute before it is longer
+/// than what is there.
+fn find(nest: &[u8], wanted: u16) -> Option<Option<&[u8]>> {
+    for attribute in Attributes::new(nest) {
+        let (kind, value) = attribute?;
+        if kind == wanted {
+            return Some(Some(value));
+        }
+    }
+    Some(None)
 }
 
 fn vlan(nest: &[u8]) -> Option<Option<(u16, u16)>> {
@@ -263,10 +333,35 @@ pub fn set_up(out: &mut Vec<u8>, queue: u16, sequence: u32, setup: Setup) {
     let [a, b, c, d] = setup.copy.to_be_bytes();
     attribute(out, NFQA_CFG_PARAMS, &[a, b, c, d, NFQNL_COPY_PACKET]);
     attribute(out, NFQA_CFG_QUEUE_MAXLEN, &setup.length.to_be_bytes());
-    let flags = if setup.gso { NFQA_CFG_F_GSO } else { 0 };
-    attribute(out, NFQA_CFG_MASK, &NFQA_CFG_F_GSO.to_be_bytes());
-    attribute(out, NFQA_CFG_FLAGS, &flags.to_be_bytes());
+    flag(out, NFQA_CFG_F_GSO, setup.gso);
     end(out, start);
+}
+
+/// Writes the request to describe each packet's connection as well, or no longer. The kernel
+/// answers only if `ask` is set. It refuses (EOPNOTSUPP) without CONFIG_NETFILTER_NETLINK_GLUE_CT.
+pub fn track(out: &mut Vec<u8>, queue: u16, sequence: u32, on: bool, ask: bool) {
+    let flags = if ask { NLM_F_REQUEST | NLM_F_ACK } else { NLM_F_REQUEST };
+    let start = begin(out, NFQNL_MSG_CONFIG, flags, queue, sequence);
+    flag(out, NFQA_CFG_F_CONNTRACK, on);
+    end(out, start);
+}
+
+/// Writes the requests after which packets that come to the queue go on at once. The flag comes
+/// first: without it packets are dropped that find the queue full.
+pub fn let_pass(out: &mut Vec<u8>, queue: u16) {
+    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST, queue, 0);
+    flag(out, NFQA_CFG_F_FAIL_OPEN, true);
+    end(out, start);
+    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST, queue, 0);
+    attribute(out, NFQA_CFG_QUEUE_MAXLEN, &0u32.to_be_bytes());
+    end(out, start);
+}
+
+/// Writes the attributes that switch a flag of a queue.
+fn flag(out: &mut Vec<u8>, flag: u32, on: bool) {
+    let value = if on { flag } else { 0 };
+    attribute(out, NFQA_CFG_MASK, &flag.to_be_bytes());
+    attribute(out, NFQA_CFG_FLAGS, &value.to_be_bytes());
 }
 
 /// Writes the verdict on a packet. `mark`: the packet's whole mark from now on; `None` leaves it as

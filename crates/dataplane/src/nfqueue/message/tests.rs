@@ -53,11 +53,13 @@ fn a_packet_is_read_field_by_field() {
         id: 0x102,
         protocol: 0x800,
         mark: 42,
-        input: 8,
+        input: 3,
+        port: 8,
         output: 4,
         len: 1500,
         gso: true,
         vlan: Some((0x8100, 0x2005)),
+        behind: None,
         head: b"twenty-one bytes here",
     };
     assert_eq!(Messages::new(&bytes).collect::<Vec<_>>(), [Message::Packet(expected)]);
@@ -66,6 +68,73 @@ fn a_packet_is_read_field_by_field() {
     let bytes = message(0x0300, &[(10, b"whole"), (1, &[0, 0, 0, 9, 0x86, 0xdd, 1])]);
     let expected = Packet { id: 9, protocol: 0x86dd, len: 5, head: b"whole", ..Packet::default() };
     assert_eq!(Messages::new(&bytes).collect::<Vec<_>>(), [Message::Packet(expected)]);
+}
+
+/// An attribute, padded.
+fn attribute_bytes(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// A tuple as `ctnetlink_dump_tuples` writes it: source and destination, protocol and ports.
+fn tuple(kind: u16, [from, to]: [&[u8]; 2], protocol: u8, ports: Option<[u16; 2]>) -> Vec<u8> {
+    let first = if from.len() == 4 { 1 } else { 3 };
+    let addresses = [attribute_bytes(first, from), attribute_bytes(first + 1, to)].concat();
+    let mut inner = attribute_bytes(1, &[protocol]);
+    for (kind, port) in (2..).zip(ports.into_iter().flatten()) {
+        inner.extend(attribute_bytes(kind, &port.to_be_bytes()));
+    }
+    let pair = [attribute_bytes(NLA_F_NESTED | 1, &addresses), attribute_bytes(NLA_F_NESTED | 2, &inner)].concat();
+    attribute_bytes(NLA_F_NESTED | kind, &pair)
+}
+
+/// 10.0.0.5:4000 talks to 198.51.100.7:443 behind a router that is 192.0.2.1 outside, where the
+/// connection has port 61000.
+#[test]
+fn the_host_behind_nat_is_the_other_ways_source() {
+    let (host, router, server): ([u8; 4], [u8; 4], [u8; 4]) = ([10, 0, 0, 5], [192, 0, 2, 1], [198, 51, 100, 7]);
+    let tracked = [
+        tuple(1, [&host, &server], 6, Some([4000, 443])),
+        tuple(2, [&server, &router], 6, Some([443, 61000])),
+        attribute_bytes(3, &[0, 0, 1, 0x8e]),
+    ]
+    .concat();
+    let read = |tracked: &[u8], info: &[u8]| -> Result<Option<Behind>, String> {
+        let bytes =
+            message(0x0300, &[(1, &[0, 0, 0, 9, 8, 0, 0]), (NLA_F_NESTED | 11, tracked), (12, info), (10, b"bytes")]);
+        match Messages::new(&bytes).next() {
+            Some(Message::Packet(packet)) => Ok(packet.behind),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    let behind = |address: [u8; 4], port: Option<u16>| -> Result<Option<Behind>, String> {
+        Ok(Some(Behind { address: u128::from(u32::from_be_bytes(address)), port }))
+    };
+    // An answer (IP_CT_ESTABLISHED_REPLY) reaches the host; a packet to the server stays one to it,
+    // in a new connection (IP_CT_NEW) as well.
+    assert_eq!(read(&tracked, &[0, 0, 0, 3]), behind(host, Some(4000)));
+    assert_eq!(read(&tracked, &[0, 0, 0, 0]), behind(server, Some(443)));
+    assert_eq!(read(&tracked, &[0, 0, 0, 2]), behind(server, Some(443)));
+    // ICMP has no ports.
+    let echo = [tuple(1, [&host, &server], 1, None), tuple(2, [&server, &router], 1, None)].concat();
+    assert_eq!(read(&echo, &[0, 0, 0, 3]), behind(host, None));
+    // IPv6.
+    let (host6, server6) = ([0xfd_u8; 16], [0x20_u8; 16]);
+    let six = [tuple(1, [&host6, &server6], 17, Some([5, 53])), tuple(2, [&server6, &[7; 16]], 17, None)].concat();
+    let expected: Result<Option<Behind>, String> =
+        Ok(Some(Behind { address: u128::from_be_bytes(host6), port: Some(5) }));
+    assert_eq!(read(&six, &[0, 0, 0, 4]), expected);
+    // Half of it, or nothing of use, is no address; a length that cannot be breaks the message.
+    assert_eq!(read(&tracked[..tuple(1, [&host, &server], 6, Some([4000, 443])).len()], &[0, 0, 0, 0]), Ok(None));
+    assert_eq!(read(&[], &[0, 0, 0, 3]), Ok(None));
+    for at in [0, 4, 8] {
+        let mut broken = tracked.clone();
+        broken[at] = 0xff;
+        assert!(read(&broken, &[0, 0, 0, 3]).is_err(), "{at}");
+    }
 }
 
 #[test]
@@ -137,6 +206,19 @@ fn requests_are_laid_out_as_the_kernel_reads_them() {
     out.clear();
     set_up(&mut out, 0x1234, 8, Setup { copy: 192, length: 5000, gso: false });
     assert_eq!(out[48..], [8, 0, 5, 0, 0, 0, 0, 0], "the flag is in the mask, and off");
+    // Connections: flag 2, asked for with an answer, switched off without.
+    let flags = |mask: u8, value: u8| vec![8, 0, 4, 0, 0, 0, 0, mask, 8, 0, 5, 0, 0, 0, 0, value];
+    out.clear();
+    track(&mut out, 0x1234, 9, true, true);
+    assert_eq!(out, [head(36, 2, 5, 9), flags(2, 2)].concat());
+    out.clear();
+    track(&mut out, 0x1234, 0, false, false);
+    assert_eq!(out, [head(36, 2, 1, 0), flags(2, 0)].concat());
+    // Fail open (flag 1), then a length of 0.
+    out.clear();
+    let_pass(&mut out, 0x1234);
+    let length = [head(28, 2, 1, 0), vec![8, 0, 3, 0, 0, 0, 0, 0]].concat();
+    assert_eq!(out, [head(36, 2, 1, 0), flags(1, 1), length].concat());
 }
 
 #[test]

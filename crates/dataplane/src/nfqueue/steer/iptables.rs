@@ -14,13 +14,18 @@ use super::program::run;
 /// The programs of the two families.
 const PROGRAMS: [(&str, &str); 2] = [("iptables", "iptables-restore"), ("ip6tables", "ip6tables-restore")];
 
-/// Where a family has sysctls, and where a bridge's frames are shown to iptables.
+/// Where a family has sysctls, and where a bridge's frames are shown to the two programs.
 const FAMILY6: &str = "/proc/sys/net/ipv6";
-const BRIDGED: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+const BRIDGED: [&str; 2] =
+    ["/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"];
 
 /// Puts the rules in place, or replaces them.
 pub fn set(steer: &Steer) -> Result<(), String> {
-    if steer.port && std::fs::read_to_string(BRIDGED).map_or(true, |value| value.trim() != "1") {
+    if steer.interface.ends_with('+') {
+        return Err(format!("`{}` would stand for all interfaces whose names begin so", steer.interface));
+    }
+    let hidden = |path: &&str| std::fs::read_to_string(path).map_or(true, |value| value.trim() != "1");
+    if steer.port && BRIDGED.iter().take(programs().count()).any(hidden) {
         return Err(format!(
             "{} is a port of a bridge, whose frames iptables does not see; `modprobe br_netfilter` and \
              `sysctl net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1` show them",
@@ -115,10 +120,38 @@ fn rules(steer: &Steer, before: &str) -> String {
     for hook in queued {
         let _ = writeln!(text, "-A {hook} {of} -j {queue}");
     }
+    // What comes in is written before another link queues it: behind a queue the rest of the chain
+    // is not seen.
+    let at = if steer.ingress { "-I" } else { "-A" };
     for hook in written {
-        let _ = writeln!(text, "-A {hook} {of} -m mark ! --mark 0x0/{:#x} -j {write}", marks::ALL);
+        let _ = writeln!(text, "{at} {hook} {of} -m mark ! --mark 0x0/{:#x} -j {write}", marks::ALL);
     }
     text + "COMMIT\n"
+}
+
+/// A line if local packets may take another way when altq changes their mark: behind a queue in
+/// OUTPUT the kernel routes a packet again whose mark is another one (`nf_ip_reroute` in
+/// net/netfilter/nfnetlink_queue.c).
+pub fn reroutes(interface: &str) -> Option<String> {
+    let rules = |family: &str| run("ip", &[family, "rule", "show"], "").unwrap_or_default();
+    let rule = ["-4", "-6"].into_iter().find_map(|family| looks_at_marks(&rules(family)).map(str::to_owned))?;
+    Some(format!(
+        "the rule `{rule}` of `ip rule` looks at bits of the mark that altq sets in local packets for {interface} when \
+         it writes DSCP or ECN; give it a mask without {:#x}",
+        marks::ALL
+    ))
+}
+
+/// The first rule of `ip rule show` that looks at altq's bits.
+fn looks_at_marks(rules: &str) -> Option<&str> {
+    let bits = |rule: &str| -> Option<u32> {
+        let mut words = rule.split_whitespace().skip_while(|word| *word != "fwmark");
+        let mark = words.nth(1)?;
+        // Without a mask all bits count.
+        let mask = mark.split_once('/').map_or("0xffffffff", |(_, mask)| mask);
+        u32::from_str_radix(mask.trim_start_matches("0x"), 16).ok()
+    };
+    rules.lines().map(str::trim).find(|rule| bits(rule).is_some_and(|bits| bits & marks::ALL != 0))
 }
 
 /// A line if rules of iptables carry packets past the others.
@@ -177,10 +210,54 @@ mod tests {
         let text = rules(&steer(true), "");
         for line in [
             "-A PREROUTING -i eth0 -j altq-in-eth0\n",
-            "-A INPUT -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
-            "-A FORWARD -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
+            // Before another link's rule hands the packet to its queue.
+            "-I INPUT -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
+            "-I FORWARD -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
         ] {
             assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_of_a_bridge_is_known_by_its_own_name() {
+        let port = Steer { port: true, interface: "lan1".into(), ..steer(false) };
+        let text = rules(&port, "");
+        for line in [
+            "-A FORWARD -m physdev --physdev-is-bridged --physdev-out lan1 -j altq-out-lan1\n",
+            "-A POSTROUTING -m physdev --physdev-is-bridged --physdev-out lan1 -m mark ! --mark 0x0/0xff000000 \
+             -j altq-out-lan1.w\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!text.contains("OUTPUT"), "{text}");
+        let text = rules(&Steer { ingress: true, ..port }, "");
+        assert!(text.contains("-A PREROUTING -m physdev --physdev-in lan1 -j altq-in-lan1\n"), "{text}");
+    }
+
+    /// The kernel's limit is 28 characters (XT_EXTENSION_MAXNAMELEN is 29, with the zero behind
+    /// it), and an interface's name has up to 15 (IFNAMSIZ is 16).
+    #[test]
+    fn names_of_chains_are_short_enough() {
+        for ingress in [false, true] {
+            let names = chains(&Steer { interface: "fifteen-letters".into(), ..steer(ingress) });
+            assert!(names.iter().all(|name| name.len() <= 28), "{names:?}");
+        }
+        let wide = Steer { interface: "eth+".into(), ..steer(false) };
+        assert!(set(&wide).unwrap_err().contains("all interfaces"));
+    }
+
+    #[test]
+    fn rules_that_look_at_the_marks_bits_are_found() {
+        // As iproute2 prints them; the third is wg-quick's.
+        for (rules, found) in [
+            ("0:\tfrom all lookup local\n32766:\tfrom all lookup main\n", None),
+            ("0:\tfrom all lookup local\n100:\tfrom all fwmark 0x1/0xffff lookup 7\n", None),
+            ("1:\tfrom all lookup 5\n2:\tnot from all fwmark 0xca6c lookup 6\n", Some("2:")),
+            ("9:\tfrom all fwmark 0x1000000/0x3000000 lookup 8\n", Some("9:")),
+            ("9:\tfrom all fwmark\n10:\tfrom all fwmark x/y lookup 8\n", None),
+        ] {
+            let number = looks_at_marks(rules).and_then(|rule| rule.split_whitespace().next());
+            assert_eq!(number, found);
         }
     }
 }

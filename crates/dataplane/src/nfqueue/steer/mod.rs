@@ -110,6 +110,22 @@ impl Drop for Steering {
     }
 }
 
+/// True if the interface is a port of a bridge.
+pub fn is_port(interface: &str) -> bool {
+    // /sys may show the interfaces of another network namespace; `ip` asks in this one. That of
+    // BusyBox has no details.
+    match program::run("ip", &["-d", "link", "show", "dev", interface], "") {
+        Ok(text) => text.split_whitespace().any(|word| word == "bridge_slave"),
+        Err(_) => std::path::Path::new("/sys/class/net").join(interface).join("brport").exists(),
+    }
+}
+
+/// A line if local packets whose DSCP or ECN is written may take another way, because iptables has
+/// them routed again when their mark changes.
+pub fn reroutes(interface: &str) -> Option<String> {
+    iptables::reroutes(interface)
+}
+
 /// What would carry packets of an interface past the rules, one line each.
 pub fn bypasses(interface: &str) -> Vec<String> {
     let mut notes = nft::flow_tables(interface);

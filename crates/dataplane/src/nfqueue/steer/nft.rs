@@ -47,6 +47,8 @@ fn rules(steer: &Steer) -> String {
     let (hook, at, word) =
         if steer.ingress { ("prerouting", INGRESS, "iifname") } else { ("postrouting", EGRESS, "oifname") };
     let (table, interface, queue) = (table(steer), &steer.interface, steer.queue);
+    // A bridge has frames of all kinds.
+    let only = if steer.port { " meta protocol != arp" } else { "" };
     let (all, ce, of_dscp) = (marks::ALL, marks::CE, marks::DSCP | marks::VALUE);
     let mut text = no_rules(steer);
     // Writing to a string does not fail.
@@ -62,7 +64,7 @@ fn rules(steer: &Steer) -> String {
         text,
         "  meta mark set meta mark & {:#x}\n }}\n chain hold {{\n  \
          type filter hook {hook} priority {at}; policy accept;\n  \
-         {word} \"{interface}\" queue num {queue} bypass\n }}\n chain behind {{\n  \
+         {word} \"{interface}\"{only} queue num {queue} bypass\n }}\n chain behind {{\n  \
          type filter hook {hook} priority {}; policy accept;\n  \
          {word} \"{interface}\" meta mark & {all:#x} != 0 jump write\n }}\n}}",
         !all,
@@ -130,6 +132,7 @@ mod tests {
         );
         let port = Steer { port: true, interface: "a+b".into(), ..steer(true) };
         assert!(no_rules(&port).contains("delete table bridge altq-in-a_2bb\n"));
+        assert!(rules(&port).contains("  iifname \"a+b\" meta protocol != arp queue num 24000 bypass\n"));
     }
 
     #[test]
