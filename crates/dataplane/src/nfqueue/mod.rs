@@ -7,6 +7,8 @@
 //! lets packets pass unshaped.
 
 pub mod edge;
+#[cfg(test)]
+mod faults;
 pub mod marks;
 pub mod message;
 pub mod steer;

@@ -1,0 +1,167 @@
+//! Faults at each call of netlink, and answers that are cut short: nothing is left half set up, and
+//! no packet stays behind.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use super::edge::{Place, QueueEdge};
+use super::steer::{Steer, Steering};
+use crate::bridge::now;
+use crate::edge::{Edge, Want};
+use crate::error::Error;
+use crate::netns::Namespace;
+use crate::pool::Pool;
+use crate::stop::Stop;
+use crate::sys::netlink::fault;
+
+/// Slots for packets.
+const FRAMES: usize = 256;
+/// Datagrams that are sent in a try.
+const COUNT: usize = 20;
+
+/// A queue for what leaves by the loopback interface, or comes in at it.
+fn open(ingress: bool) -> Result<QueueEdge, Error> {
+    let place = Place { interface: "lo", ingress, named: &[], frames: FRAMES, bytes: 1 << 20, whole: false };
+    QueueEdge::open(&place, Stop::new().unwrap())
+}
+
+/// The queues of the namespace, a line each.
+fn queues() -> String {
+    std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap_or_default()
+}
+
+/// Runs a test in a namespace whose loopback interface is up. It is skipped with a message where
+/// there are no namespaces, or no queues.
+fn in_a_namespace(test: impl FnOnce() + Send) {
+    let work = || {
+        let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        if !up.is_ok_and(|status| status.success()) {
+            return eprintln!("SKIPPED: this test needs iproute2");
+        }
+        match open(true) {
+            Ok(edge) => drop(edge),
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        }
+        test();
+    };
+    match Namespace::new() {
+        Ok(namespace) => namespace.run(work).unwrap(),
+        Err(error) => eprintln!("SKIPPED: this test makes a network namespace, which needs root ({error})"),
+    }
+}
+
+/// The calls of a start are: open the socket; then for binding, for connection tracking and for the
+/// mode a request each, and the reading of its answer.
+#[test]
+fn a_fault_at_any_call_of_the_start_leaves_no_queue() {
+    in_a_namespace(|| {
+        for (how, fail) in [(libc::ENOBUFS, 7), (libc::ENOMEM, 7), (0, 3)] {
+            let mut failed = 0;
+            for call in 0.. {
+                fault::HOW.set(how);
+                fault::UNTIL.set(call);
+                let edge = open(true);
+                let reached = fault::UNTIL.get() < 0;
+                fault::UNTIL.set(-1);
+                if let Err(error) = &edge {
+                    failed += 1;
+                    assert!(matches!(error, Error::Io { .. }), "{error}");
+                }
+                assert_eq!(edge.is_ok(), !queues().is_empty(), "call {call}");
+                drop(edge);
+                assert_eq!(queues(), "", "call {call}");
+                if !reached {
+                    break;
+                }
+            }
+            assert_eq!(failed, fail, "error {how}");
+        }
+    });
+}
+
+/// Handles the datagrams that wait: every other one goes on, the others are dropped. Returns how
+/// many there were.
+fn handle(edge: &mut QueueEdge) -> Result<usize, Error> {
+    let (mut pool, mut arrived, mut leaving) = (Pool::new(FRAMES, 0), Vec::new(), Vec::new());
+    let mut seen = 0;
+    for _ in 0..50 {
+        edge.receive(&mut pool, &mut arrived)?;
+        for handle in arrived.drain(..) {
+            if seen % 2 == 0 {
+                leaving.push(handle);
+            } else {
+                edge.dropped(handle);
+                pool.free(handle);
+            }
+            seen += 1;
+        }
+        while !leaving.is_empty() {
+            let sent = edge.send(&mut pool, &leaving, &[])?;
+            leaving.drain(..sent.done).for_each(|handle| pool.free(handle));
+        }
+        edge.wait(Some(now() + 1_000_000), Want { frames: true, room: false })?;
+        if seen >= COUNT {
+            break;
+        }
+    }
+    Ok(seen)
+}
+
+/// Where memory is short the edge tries again and loses nothing. After any other error, and where
+/// messages were cut short, what waits goes on when the queue is closed.
+#[test]
+fn a_fault_while_packets_wait_leaves_none_behind() {
+    in_a_namespace(|| {
+        let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sink.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let source = UdpSocket::bind("127.0.0.1:0").unwrap();
+        source.connect(sink.local_addr().unwrap()).unwrap();
+        for how in [libc::ENOBUFS, libc::EBADF, 0] {
+            for call in 0.. {
+                let mut edge = open(false).unwrap();
+                let steer =
+                    Steer { interface: "lo".into(), ingress: false, port: false, queue: edge.queue(), dscp: vec![] };
+                let mut steering = match Steering::new(steer) {
+                    Ok(steering) => steering,
+                    Err(error) => return eprintln!("SKIPPED: {error}"),
+                };
+                for number in 0..COUNT {
+                    source.send(&[number as u8; 100]).unwrap();
+                }
+                fault::HOW.set(how);
+                fault::UNTIL.set(call);
+                let handled = handle(&mut edge);
+                let reached = fault::UNTIL.get() < 0;
+                fault::UNTIL.set(-1);
+                drop(edge);
+                steering.remove().unwrap();
+                let mut data = [0; 200];
+                let mut arrived: Vec<u8> = Vec::new();
+                while let Ok(len) = sink.recv(&mut data) {
+                    assert_eq!(len, 100);
+                    arrived.push(data[0]);
+                }
+                let what = format!("error {how} at call {call}: {handled:?}, {arrived:?}");
+                // The packets that go on have even numbers; each arrives once.
+                let even = |number: &u8| number % 2 == 0;
+                let mut once = arrived.clone();
+                once.sort_unstable();
+                once.dedup();
+                assert_eq!(once.len(), arrived.len(), "{what}");
+                if how == libc::ENOBUFS || !reached {
+                    assert!(handled.is_ok_and(|seen| seen == COUNT), "{what}");
+                    assert!(arrived.len() == COUNT / 2 && arrived.iter().all(even), "{what}");
+                } else if how == 0 {
+                    // Those of which too little was read go on at the end.
+                    assert!(handled.is_ok() && arrived.len() >= COUNT / 2, "{what}");
+                } else {
+                    assert!(handled.is_err() && arrived.len() >= COUNT / 2, "{what}");
+                }
+                assert_eq!(queues(), "", "{what}");
+                if !reached {
+                    break;
+                }
+            }
+        }
+    });
+}
