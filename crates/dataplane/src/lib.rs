@@ -13,6 +13,7 @@ pub mod channel;
 pub mod checksum;
 pub mod edge;
 mod error;
+pub mod inject;
 mod lock;
 pub mod netns;
 pub mod nfqueue;

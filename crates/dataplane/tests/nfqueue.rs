@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use altq_dataplane::Running;
+use altq_dataplane::netns::Namespace;
 use altq_dataplane::stats::Snapshot;
-use world::routed::{Datagrams, PAYLOAD, Routed, routed};
+use world::routed::{self, Datagrams, PAYLOAD, Routed, routed};
 use world::{Bulk, policy};
 
 /// Two classes, 1 to 4, by port. What leaves by `wan`, and what comes in there.
@@ -137,23 +138,15 @@ fn super_packets_keep_the_rate() {
     assert_eq!(world.rules(), before, "nothing is left");
 }
 
-/// CE and a DSCP are written by the rules behind the queue; other bits of a mark stay.
-#[test]
-fn marks_are_written_and_foreign_bits_stay() {
-    let text = "link up { device wan  rate 5Mbit/s  scheduler fifo
-        class all { default  queue codel { target 1ms interval 5ms ecn } }
-    }";
-    let Some((world, _, running)) = start(text) else { return };
-    let set = |namespace: &altq_dataplane::netns::Namespace| {
-        namespace.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1").unwrap()).unwrap();
-    };
-    set(&world.left);
-    set(&world.right);
-    let bulk = Bulk::between(&world.left, &world.right, "10.9.2.2:5001");
+/// CE is written by the rules behind the queue, as often as the queue says.
+fn marks(running: Running, from: &Namespace, at: &Namespace, to: &str) {
+    for host in [from, at] {
+        host.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1").unwrap()).unwrap();
+    }
+    let bulk = Bulk::between(from, at, to);
     std::thread::sleep(Duration::from_millis(1500));
     drop(bulk);
-    let ce = world
-        .right
+    let ce = at
         .run(|| {
             let table = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
             let lines: Vec<&str> = table.lines().filter(|line| line.starts_with("IpExt:")).collect();
@@ -162,9 +155,110 @@ fn marks_are_written_and_foreign_bits_stay() {
         })
         .unwrap();
     let last = stop(running);
-    let marked = last[0].classes[0].counters.marked_packets;
+    let marked: u64 = last.iter().map(|link| link.classes[0].counters.marked_packets).sum();
     eprintln!("{marked} marked, {ce} arrived with CE");
     assert!(marked > 10 && ce <= marked && ce + 60 >= marked, "{marked} marked, {ce} arrived");
+}
+
+const ECN: &str = "rate 5Mbit/s  scheduler fifo
+    class all { default  queue codel { target 1ms interval 5ms ecn } }";
+
+#[test]
+fn marks_are_written() {
+    let Some((world, before, running)) = start(&format!("link up {{ device wan {ECN} }}")) else { return };
+    marks(running, &world.left, &world.right, "10.9.2.2:5001");
+    assert_eq!(world.rules(), before, "nothing is left");
+}
+
+/// What one link marks is written before another hands the packet to its queue.
+#[test]
+fn marks_are_written_before_another_link_has_the_packet() {
+    // The rules of the first link stand first.
+    let text = format!(
+        "link up {{ device wan  rate 900Mbit/s  scheduler fifo  class all {{ default }} }}
+         link down {{ device lan ingress {ECN} }}"
+    );
+    let Some((world, before, running)) = start(&text) else { return };
+    marks(running, &world.left, &world.right, "10.9.2.2:5001");
+    assert_eq!(world.rules(), before, "nothing is left");
+}
+
+/// The same at a port of a bridge of the kernel, in both directions and both families.
+#[test]
+fn a_port_of_a_bridge_is_shaped() {
+    let Some(world) = routed::bridged() else { return };
+    let before = routed::rules(&world.middle);
+    let text = POLICY.replace("device wan", "device b");
+    let Some(running) = routed::run(&world.middle, &policy(&text)) else { return };
+    for (family, left, right, payload) in
+        [("IPv4", "10.9.0.1", "10.9.0.2", 1448.0 / 1500.0), ("IPv6", "[fd09::1]", "[fd09::2]", 1428.0 / 1500.0)]
+    {
+        for (what, from, at, address) in
+            [("out", &world.left, &world.right, right), ("in", &world.right, &world.left, left)]
+        {
+            let flows = [5001, 5002].map(|port| Bulk::between(from, at, &format!("{address}:{port}")));
+            shares(&format!("a port, {family}, {what}"), [&flows[0].arrived, &flows[1].arrived], payload);
+        }
+    }
+    stop(running);
+    assert_eq!(routed::rules(&world.middle), before, "nothing is left");
+}
+
+#[test]
+fn marks_are_written_at_a_port_of_a_bridge() {
+    let Some(world) = routed::bridged() else { return };
+    let before = routed::rules(&world.middle);
+    for (device, from, at, to) in [
+        ("device b", &world.left, &world.right, "10.9.0.2:5001"),
+        ("device b ingress", &world.right, &world.left, "10.9.0.1:5001"),
+    ] {
+        let policy = policy(&format!("link l {{ {device} {ECN} }}"));
+        let Some(running) = routed::run(&world.middle, &policy) else { return };
+        marks(running, from, at, to);
+    }
+    assert_eq!(routed::rules(&world.middle), before, "nothing is left");
+}
+
+/// What waits when altq ends goes on, in every queue.
+#[test]
+fn what_waits_at_the_end_goes_on() {
+    let text = "link up { device wan  rate 500kbit/s  scheduler fifo
+            class all { default  queue drop_tail { limit 500packets } } }
+        link down { device wan ingress  rate 500kbit/s  scheduler fifo
+            class all { default  queue drop_tail { limit 500packets } } }";
+    let Some((world, before, running)) = start(text) else { return };
+    let pair = |from: &Namespace, at: &Namespace, to: &str| {
+        let sink = at.run(|| std::net::UdpSocket::bind(to).unwrap()).unwrap();
+        let source = from.run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+        source.connect(to).unwrap();
+        sink.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        (source, sink)
+    };
+    let pairs = [
+        pair(&world.left, &world.right, "10.9.2.2:5001"),
+        pair(&world.right, &world.router, "10.9.2.9:5001"),
+    ];
+    // 200 packets of 228 bytes take 0.7 s, so many of them wait when the end comes; and the receive
+    // buffer of a socket holds them all.
+    for (source, _) in &pairs {
+        for number in 0..200u8 {
+            source.send(&[number; 200]).unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let last = stop(running);
+    for ((_, sink), snapshot) in pairs.iter().zip(["up", "down"]) {
+        let counters = &last.iter().find(|link| link.link == snapshot).unwrap().classes[0].counters;
+        let mut arrived = 0;
+        let mut data = [0; 1500];
+        while sink.recv(&mut data).is_ok() {
+            arrived += 1;
+        }
+        eprintln!("{snapshot}: {counters:?}, {arrived} arrived");
+        assert!(counters.queued_packets > 50, "some waited");
+        assert_eq!((arrived, counters.dropped_packets), (200, 0));
+    }
+    assert_eq!(world.rules(), before, "nothing is left");
 }
 
 /// An interface that goes and comes back is shaped again, without a new start.

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)]
 
+pub mod frames;
 pub mod routed;
 
 use std::io::{Read, Write};
@@ -90,6 +91,17 @@ impl World {
         let connect = || TcpStream::connect_timeout(&"10.7.0.9:1".parse().unwrap(), Duration::from_millis(300));
         self.left.run(connect).unwrap().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
+}
+
+/// Keeps a namespace from sending packets of its own: no neighbour discovery, no reports of groups.
+pub fn quiet(namespace: &Namespace) {
+    namespace
+        .run(|| {
+            // Without IPv6 there is nothing to keep quiet.
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
+        })
+        .unwrap();
 }
 
 pub fn ip(namespace: &Namespace, batch: &str) -> Result<(), String> {

@@ -23,8 +23,54 @@ pub struct Routed {
     pub nat: bool,
 }
 
-/// The router, or `None`, with a message, if this host allows no namespaces.
+/// The Ethernet addresses of the left host and of the router's `lan`, and of the right host and of
+/// the router's `wan`, in [`plain`].
+pub const LEFT: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 9]];
+pub const RIGHT: [[u8; 6]; 2] = [[2, 0, 0, 0, 2, 2], [2, 0, 0, 0, 2, 9]];
+
+/// The router, which hides the left host behind NAT, or `None`, with a message, if this host allows
+/// no namespaces.
 pub fn routed() -> Option<Routed> {
+    make(true)
+}
+
+/// The router without NAT, and so without connection tracking, which would put fragments together.
+/// 10.48.0.0/12 and fd50::/16 lie behind the left host, 10.200.0.0/16 and fd20::/16 behind the right
+/// one. Neighbours are known, and neither host sends anything by itself or answers for those nets.
+pub fn plain() -> Option<Routed> {
+    let world = make(false)?;
+    let word = |address: [u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
+    let ([left, lan], [right, wan]) = (LEFT.map(word), RIGHT.map(word));
+    ip(&world.left, &format!("link set eth0 address {left}\n")).unwrap();
+    ip(&world.right, &format!("link set eth0 address {right}\n")).unwrap();
+    ip(
+        &world.router,
+        &format!(
+            "link set lan address {lan}\nlink set wan address {wan}\n\
+             neigh replace 10.9.1.1 lladdr {left} dev lan nud permanent\n\
+             neigh replace fd09:1::1 lladdr {left} dev lan nud permanent\n\
+             neigh replace 10.9.2.2 lladdr {right} dev wan nud permanent\n\
+             neigh replace fd09:2::2 lladdr {right} dev wan nud permanent\n\
+             route add 10.48.0.0/12 via 10.9.1.1\nroute add fd50::/16 via fd09:1::1\n\
+             route add 10.200.0.0/16 via 10.9.2.2\nroute add fd20::/16 via fd09:2::2\n"
+        ),
+    )
+    .unwrap();
+    super::quiet(&world.left);
+    super::quiet(&world.right);
+    world
+        .router
+        .run(|| {
+            // The highest of `all` and the interface's own counts.
+            for of in ["all", "lan", "wan"] {
+                std::fs::write(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"), "0").unwrap();
+            }
+        })
+        .unwrap();
+    Some(world)
+}
+
+fn make(nat: bool) -> Option<Routed> {
     let made = || -> std::io::Result<[Namespace; 3]> { Ok([Namespace::new()?, Namespace::new()?, Namespace::new()?]) };
     let [left, router, right] = match made() {
         Ok(made) => made,
@@ -59,15 +105,28 @@ pub fn routed() -> Option<Routed> {
         .run(|| {
             std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
             std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-            // iptables makes its tables when a rule first needs them, and leaves them behind.
-            let command = "for i in iptables ip6tables; do for c in PREROUTING INPUT FORWARD OUTPUT POSTROUTING; do \
-                           $i -w -t mangle -A $c -j ACCEPT && $i -w -t mangle -D $c -j ACCEPT; done; done; \
-                           iptables -w -t nat -A POSTROUTING -o wan -j MASQUERADE || nft 'table ip nat { chain post { \
-                           type nat hook postrouting priority 100; oifname wan masquerade; } }'";
-            Command::new("sh").args(["-c", command]).env("PATH", path()).output().is_ok_and(|out| out.status.success())
+            warm();
+            nat && shell(
+                "iptables -w -t nat -A POSTROUTING -o wan -j MASQUERADE || nft 'table ip nat { chain post { \
+                 type nat hook postrouting priority 100; oifname wan masquerade; } }'",
+            )
         })
         .unwrap();
     Some(Routed { left, router, right, nat })
+}
+
+/// Has iptables make its tables, which it does when a rule first needs them, and leaves behind.
+fn warm() {
+    shell(
+        "for i in iptables ip6tables; do for c in PREROUTING INPUT FORWARD OUTPUT POSTROUTING; do \
+         $i -w -t mangle -A $c -j ACCEPT && $i -w -t mangle -D $c -j ACCEPT; done; done",
+    );
+}
+
+/// Runs a command in the calling thread's namespace. True if it succeeded.
+fn shell(command: &str) -> bool {
+    let output = Command::new("sh").args(["-c", command]).env("PATH", path()).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 /// The PATH, with the directories of system programs.
@@ -79,28 +138,62 @@ impl Routed {
     /// Runs all links of a policy on the router; `None`, with a message, if this host lacks
     /// something.
     pub fn run(&self, policy: &Policy) -> Option<Running> {
-        let links: Vec<_> = policy.links.iter().collect();
-        match self.router.run(|| altq_dataplane::run(&links, Options::default())).unwrap() {
-            Ok(running) => {
-                eprintln!("{:?}", running.notes());
-                Some(running)
-            }
-            Err(error @ (Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Steering(_))) => {
-                eprintln!("SKIPPED: {error}");
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+        run(&self.router, policy)
     }
 
     /// The rules of all firewalls on the router, without their counters.
     pub fn rules(&self) -> String {
-        let command = "nft -s list ruleset; iptables -S -t mangle; ip6tables -S -t mangle; \
-                       cat /proc/thread-self/net/netfilter/nfnetlink_queue; cat /proc/net/unix | grep -o '@altq/.*'";
-        let output = self.router.run(|| Command::new("sh").args(["-c", command]).env("PATH", path()).output().unwrap());
-        let text = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-        text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+        rules(&self.router)
     }
+}
+
+/// Runs all links of a policy in a namespace; `None`, with a message, if this host lacks something.
+pub fn run(namespace: &Namespace, policy: &Policy) -> Option<Running> {
+    let links: Vec<_> = policy.links.iter().collect();
+    match namespace.run(|| altq_dataplane::run(&links, Options::default())).unwrap() {
+        Ok(running) => {
+            eprintln!("{:?}", running.notes());
+            Some(running)
+        }
+        Err(error @ (Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Steering(_))) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The rules of all firewalls in a namespace, without their counters, the kernel's queues, and
+/// altq's locks.
+pub fn rules(namespace: &Namespace) -> String {
+    let command = "nft -s list ruleset; iptables -S -t mangle; ip6tables -S -t mangle; \
+                   cat /proc/thread-self/net/netfilter/nfnetlink_queue; cat /proc/net/unix | grep -o '@altq/.*'";
+    let output = namespace.run(|| Command::new("sh").args(["-c", command]).env("PATH", path()).output().unwrap());
+    let text = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+/// The left and the right host of [`super::world`], with a bridge of the kernel in the middle
+/// instead of altq's; `None`, with a message, if this host lacks something.
+pub fn bridged() -> Option<super::World> {
+    let world = super::world()?;
+    let wires = "link add br0 type bridge\nlink set br0 addrgenmode none up\nlink set a master br0\n\
+                 link set b master br0\n";
+    if let Err(error) = ip(&world.middle, wires) {
+        eprintln!("SKIPPED: this test needs a bridge of the kernel ({error})");
+        return None;
+    }
+    world
+        .middle
+        .run(|| {
+            warm();
+            // So that iptables sees the bridge's packets, where nft cannot queue them.
+            for program in ["iptables", "ip6tables"] {
+                let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{program}"), "1");
+            }
+        })
+        .unwrap();
+    Some(world)
 }
 
 /// Datagrams of 1400 bytes at a rate, until it is dropped; counts those that arrived.
