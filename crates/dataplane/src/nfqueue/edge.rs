@@ -112,10 +112,12 @@ impl QueueEdge {
         let mut netlink = Netlink::open().map_err(missing)?;
         let taken = status();
         let free = |number: &u16| taken.iter().all(|queue| queue.number != *number);
+        let length = u32::try_from(place.frames + 16 * BATCH).unwrap_or(u32::MAX);
+        let setup = Setup { copy: COPY, length, gso: place.whole };
         let mut request = Vec::new();
         let mut bind = |netlink: &mut Netlink, queue: u16| {
             request.clear();
-            message::bind(&mut request, queue, 1);
+            message::bind(&mut request, queue, 1, setup);
             ask(netlink, queue, &request, 1)
         };
         let first = first_queue(place.interface, place.ingress);
@@ -145,10 +147,6 @@ impl QueueEdge {
                 Err(error) => return Err(missing(error)),
             };
         }
-        let length = u32::try_from(place.frames + 16 * BATCH).unwrap_or(u32::MAX);
-        request.clear();
-        message::set_up(&mut request, queue, 3, Setup { copy: COPY, length, gso: place.whole });
-        ask(&mut netlink, queue, &request, 3).map_err(missing)?;
         let mut waiting = Waiting::new(queue, place.frames, place.bytes);
         if tracks {
             waiting.track();

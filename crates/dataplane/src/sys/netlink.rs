@@ -9,8 +9,8 @@ use crate::edge::BATCH;
 /// Receive buffer in bytes. With 64 MB nothing was lost of a burst of which the default lost a
 /// third.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
-/// Bytes of a message that are received. A packet's message has its first bytes, less than 300 bytes
-/// about it, and up to 700 about its connection, if they are asked for.
+/// Bytes of a message that are received. A packet's message has its first bytes, less than 300
+/// bytes about it, and up to 700 about its connection, if they are asked for.
 const MESSAGE: usize = 2048;
 
 /// A socket.

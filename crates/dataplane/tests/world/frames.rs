@@ -145,7 +145,7 @@ pub fn mixed(seed: u64, count: usize, outside: Outside, vlans: bool) -> Vec<Vec<
             for (at, end) in [(0, 800), (800, 1600), (1600, whole.len())] {
                 let (part, more) = (&whole[at..end], end < whole.len());
                 frames.push(if v6 {
-                    // RFC 8200 4.5: next header, reserved, offset and the flag for more, identification.
+                    // RFC 8200 4.5: next header, reserved, offset and flag for more, number.
                     let word = at as u16 | u16::from(more);
                     let mut bytes = vec![17, 0];
                     bytes.extend(word.to_be_bytes());

@@ -319,17 +319,12 @@ pub struct Setup {
     pub gso: bool,
 }
 
-/// Writes the request that binds a queue to the socket it is sent by.
-pub fn bind(out: &mut Vec<u8>, queue: u16, sequence: u32) {
+/// Writes the request that binds a queue to the socket it is sent by, and sets it up. It is one
+/// request, because the kernel drops what comes to a queue that is bound and not set up.
+pub fn bind(out: &mut Vec<u8>, queue: u16, sequence: u32, setup: Setup) {
     let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, queue, sequence);
     // struct nfqnl_msg_config_cmd: command, padding, protocol family. Binding is for all families.
     attribute(out, NFQA_CFG_CMD, &[NFQNL_CFG_CMD_BIND, 0, 0, 0]);
-    end(out, start);
-}
-
-/// Writes the request that sets up a queue which is bound.
-pub fn set_up(out: &mut Vec<u8>, queue: u16, sequence: u32, setup: Setup) {
-    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, queue, sequence);
     let [a, b, c, d] = setup.copy.to_be_bytes();
     attribute(out, NFQA_CFG_PARAMS, &[a, b, c, d, NFQNL_COPY_PACKET]);
     attribute(out, NFQA_CFG_QUEUE_MAXLEN, &setup.length.to_be_bytes());

@@ -188,24 +188,23 @@ fn lengths_that_cannot_be_are_broken() {
 #[test]
 fn requests_are_laid_out_as_the_kernel_reads_them() {
     let mut out = Vec::new();
-    bind(&mut out, 0x1234, 7);
-    // nlmsghdr (length 28, type 0x302, request and ack, 7, 0); nfgenmsg; NFQA_CFG_CMD of 4 bytes.
+    bind(&mut out, 0x1234, 7, Setup { copy: 192, length: 5000, gso: true });
+    // nlmsghdr (length 64, type 0x302, request and ack, 7, 0); nfgenmsg; the attributes: command,
+    // mode, length of the queue, mask and flags.
     let head = |len: u8, kind: u8, flags: u8, sequence: u8| {
         vec![len, 0, 0, 0, kind, 3, flags, 0, sequence, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34]
     };
-    assert_eq!(out, [head(28, 2, 5, 7), vec![8, 0, 1, 0, 1, 0, 0, 0]].concat());
-    out.clear();
-    set_up(&mut out, 0x1234, 8, Setup { copy: 192, length: 5000, gso: true });
     let attributes = [
+        vec![8, 0, 1, 0, 1, 0, 0, 0],
         vec![9, 0, 2, 0, 0, 0, 0, 192, 2, 0, 0, 0],
         vec![8, 0, 3, 0, 0, 0, 0x13, 0x88],
         vec![8, 0, 4, 0, 0, 0, 0, 4],
         vec![8, 0, 5, 0, 0, 0, 0, 4],
     ];
-    assert_eq!(out, [head(56, 2, 5, 8), attributes.concat()].concat());
+    assert_eq!(out, [head(64, 2, 5, 7), attributes.concat()].concat());
     out.clear();
-    set_up(&mut out, 0x1234, 8, Setup { copy: 192, length: 5000, gso: false });
-    assert_eq!(out[48..], [8, 0, 5, 0, 0, 0, 0, 0], "the flag is in the mask, and off");
+    bind(&mut out, 0x1234, 8, Setup { copy: 192, length: 5000, gso: false });
+    assert_eq!(out[56..], [8, 0, 5, 0, 0, 0, 0, 0], "the flag is in the mask, and off");
     // Connections: flag 2, asked for with an answer, switched off without.
     let flags = |mask: u8, value: u8| vec![8, 0, 4, 0, 0, 0, 0, mask, 8, 0, 5, 0, 0, 0, 0, value];
     out.clear();
