@@ -176,7 +176,7 @@ fn is_discovery(packet: &Packet<'_>) -> bool {
 /// DSCP and ECN of a frame; 0 without an IP header.
 fn octet(frame: &[u8]) -> u8 {
     let way = Encapsulation::read(frame);
-    let (Some(first), Some(second)) = (frame.get(way.layer3), frame.get(way.layer3 + 1)) else { return 0 };
+    let Some([first, second]) = frame.get(way.layer3..).and_then(|packet| packet.first_chunk()) else { return 0 };
     match way.ethertype {
         IPV4 => *second,
         IPV6 => first << 4 | second >> 4,
