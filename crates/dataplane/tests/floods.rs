@@ -60,7 +60,7 @@ fn frame(kind: Kind, noise: &mut Noise) -> Vec<u8> {
             frame6(outside, &ipv6(from, to, 0, 0, 17, &udp(c.into(), 6000, 0)))
         }
         Kind::Fragments => {
-            let word = if a & 1 == 0 { 0x2000 } else { 0x2000 | u16::from(b) + 1 };
+            let word = if a & 1 == 0 { 0x2000 } else { 0x2000 | (u16::from(b) + 1) };
             frame4(outside, &ipv4(from, to, 0, 17, any as u16, word, &udp(c.into(), 6000, 16)))
         }
     }

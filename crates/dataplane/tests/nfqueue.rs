@@ -234,10 +234,7 @@ fn what_waits_at_the_end_goes_on() {
         sink.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         (source, sink)
     };
-    let pairs = [
-        pair(&world.left, &world.right, "10.9.2.2:5001"),
-        pair(&world.right, &world.router, "10.9.2.9:5001"),
-    ];
+    let pairs = [pair(&world.left, &world.right, "10.9.2.2:5001"), pair(&world.right, &world.router, "10.9.2.9:5001")];
     // 150 packets of 228 bytes take 0.55 s, so many of them wait when the end comes; and the
     // receive buffer of a socket holds them all: 212,992 bytes, of which a small packet takes 1280.
     for (source, _) in &pairs {

@@ -66,9 +66,10 @@ pub struct QueueEdge {
 /// direction (FNV-1a). Otherwise the rules that a killed process has left for one link would hand
 /// its packets to the next process, which runs another link and takes the same number.
 pub(super) fn first_queue(interface: &str, ingress: bool) -> u16 {
-    let hash = interface.bytes().chain([u8::from(ingress)]).fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = interface
+        .bytes()
+        .chain([u8::from(ingress)])
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     FIRST_QUEUE + (hash % QUEUES) as u16
 }
 

@@ -143,7 +143,7 @@ fn a_fault_while_packets_wait_leaves_none_behind() {
                 }
                 let what = format!("error {how} at call {call}: {handled:?}, {arrived:?}");
                 // The packets that go on have even numbers; each arrives once.
-                let even = |number: &u8| number % 2 == 0;
+                let even = |number: &u8| number.is_multiple_of(2);
                 let mut once = arrived.clone();
                 once.sort_unstable();
                 once.dedup();

@@ -183,9 +183,8 @@ mod tests {
 
     #[test]
     fn links_have_numbers_of_queues_of_their_own() {
-        let numbers = ["eth0", "eth1", "wan", "ppp0", "br-lan"].map(|name| {
-            [false, true].map(|ingress| edge::first_queue(name, ingress))
-        });
+        let numbers = ["eth0", "eth1", "wan", "ppp0", "br-lan"]
+            .map(|name| [false, true].map(|ingress| edge::first_queue(name, ingress)));
         let mut numbers = numbers.concat();
         numbers.sort_unstable();
         numbers.dedup();

@@ -252,12 +252,9 @@ mod tests {
     fn a_port_of_a_bridge_or_the_bridge_may_be_named() {
         let (mut waiting, mut pool, mut out) = (Waiting::new(5, 4, 10_000), Pool::new(4, 1), Vec::new());
         let head = tcp(false);
-        for (places, expected) in [
-            (vec![(3, 9)], 9),
-            (vec![(3, 9), (8, 1)], 1),
-            (vec![(8, 1)], 1),
-            (vec![(4, 2)], Key::NO_INTERFACE),
-        ] {
+        for (places, expected) in
+            [(vec![(3, 9)], 9), (vec![(3, 9), (8, 1)], 1), (vec![(8, 1)], 1), (vec![(4, 2)], Key::NO_INTERFACE)]
+        {
             waiting.places = places;
             waiting.take(&Packet { port: 8, ..packet(&head, 0x800, 60) }, &mut pool, &mut out);
             let mut key = Key::default();

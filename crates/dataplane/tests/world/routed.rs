@@ -36,7 +36,8 @@ pub fn routed() -> Option<Routed> {
 
 /// The router without NAT, and so without connection tracking, which would put fragments together.
 /// 10.48.0.0/12 and fd50::/16 lie behind the left host, 10.200.0.0/16 and fd20::/16 behind the
-/// right one. Neighbours are known, and neither host sends anything by itself or answers for those nets.
+/// right one. Neighbours are known, and neither host sends anything by itself or answers for those
+/// nets.
 pub fn plain() -> Option<Routed> {
     let world = make(false)?;
     let word = |address: [u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
