@@ -128,8 +128,8 @@ fn table(link: &Link) -> String {
     if let (Some(least), Some(most)) = (bursts.iter().min(), bursts.iter().max()) {
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
         out += &format!(
-            "\n  delay: the last bit has left, if a class's sources together keep to its guarantee and send at \
-             most {range}\n  bytes at once, counted on the wire; what they send beyond that waits longer\n"
+            "\n  delay: until the last bit has left, if the sources of a\n  class keep to its guarantee and send at \
+             once at most\n  {range} bytes on the wire\n"
         );
     }
     if !beside.is_empty() {

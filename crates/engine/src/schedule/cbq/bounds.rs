@@ -92,7 +92,7 @@ impl Rule9 {
         let late = if uneven { u128::from(ROUNDING) * link_rate } else { 0 };
         let conforming = wait(late, bytes, left).ok_or("classes of higher priority are guaranteed the whole link")?;
         let packetsize = packetsize(link, settings);
-        let burst = u64::try_from(burst(link, settings)).unwrap_or(u64::MAX);
+        let burst = maxburst(settings).saturating_mul(packetsize);
         Ok(Bound { conforming, rate: Rate::bit_s(rate), burst, packetsize })
     }
 }
