@@ -3,6 +3,7 @@
 
 mod world;
 
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -228,8 +229,8 @@ fn what_waits_at_the_end_goes_on() {
             class all { default  queue drop_tail { limit 500packets } } }";
     let Some((world, before, running)) = start(text) else { return };
     let pair = |from: &Namespace, at: &Namespace, to: &str| {
-        let sink = at.run(|| std::net::UdpSocket::bind(to).unwrap()).unwrap();
-        let source = from.run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+        let sink = at.run(|| UdpSocket::bind(to).unwrap()).unwrap();
+        let source = from.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
         source.connect(to).unwrap();
         sink.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         (source, sink)
@@ -255,6 +256,33 @@ fn what_waits_at_the_end_goes_on() {
         assert!(counters.queued_packets > 50, "some waited");
         assert_eq!((arrived, counters.dropped_packets), (150, 0));
     }
+    assert_eq!(world.rules(), before, "nothing is left");
+}
+
+/// What waits in the queue of one link stays there when rules for another are put in place. It did
+/// not where the kernel refused the rules of nftables, before those of iptables were tried.
+#[test]
+fn a_second_link_leaves_what_waits_for_the_first() {
+    let text = "link up { device wan  rate 500kbit/s  scheduler fifo
+            class all { default  queue drop_tail { limit 500packets } } }";
+    let Some((world, before, running)) = start(text) else { return };
+    let sink = world.right.run(|| UdpSocket::bind("10.9.2.2:5001").unwrap()).unwrap();
+    let source = world.left.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    source.connect("10.9.2.2:5001").unwrap();
+    sink.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    // They take half a second. Before the first one arrives, the way to the neighbour is not known.
+    for number in 0..150u8 {
+        source.send(&[number; 200]).unwrap();
+    }
+    let mut data = [0; 1500];
+    sink.recv(&mut data).unwrap();
+    let other = policy(&text.replace("link up", "link down").replace("device wan", "device lan"));
+    let Some(second) = world.run(&other) else { return };
+    let arrived = 1 + (1..150).take_while(|_| sink.recv(&mut data).is_ok()).count();
+    stop(second);
+    let last = stop(running);
+    let counters = &last[0].classes[0].counters;
+    assert_eq!((arrived, counters.dropped_packets), (150, 0), "{counters:?}");
     assert_eq!(world.rules(), before, "nothing is left");
 }
 

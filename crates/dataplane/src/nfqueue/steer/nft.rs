@@ -14,8 +14,16 @@ const INGRESS: i32 = -90;
 /// The marks are read right behind the queue.
 const BEHIND: i32 = 5;
 
+/// Asks for the `queue` statement in a chain without a hook, and leaves nothing. Where the kernel
+/// lacks the statement, the rules themselves would be refused as well, but then the kernel takes
+/// back hooks that it has set up already, and with each drops what waits in the queues of other
+/// links (`__nf_unregister_net_hook` in net/netfilter/core.c).
+const ASK: &str = "add table inet altq-ask\nadd chain inet altq-ask ask\n\
+                   add rule inet altq-ask ask queue num 0 bypass\ndelete table inet altq-ask\n";
+
 /// Puts the rules in place, or replaces them.
 pub fn set(steer: &Steer) -> Result<(), String> {
+    run("nft", &["-f", "-"], ASK)?;
     run("nft", &["-f", "-"], &rules(steer)).map(drop)
 }
 
