@@ -2,11 +2,10 @@
 //! for their snapshots.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use altq_config::{Device, Link};
 use altq_engine::Change;
@@ -127,16 +126,30 @@ pub(crate) struct Starting {
 
 /// Counts the links whose packets wait in the kernel.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holding(Arc<AtomicUsize>);
+pub(crate) struct Holding(Arc<Count>);
 
 /// One link of [`Holding`]. Dropping it says that no packet of the link waits any more.
 #[derive(Debug)]
-pub(crate) struct Hold(Arc<AtomicUsize>);
+pub(crate) struct Hold(Arc<Count>);
+
+/// A number, and a sign that it has become less.
+#[derive(Debug, Default)]
+struct Count {
+    links: Mutex<usize>,
+    less: Condvar,
+}
+
+impl Count {
+    /// Also after a thread has panicked: a number is always whole.
+    fn links(&self) -> MutexGuard<'_, usize> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Holding {
     /// Counts a link.
     pub fn one_more(&self) -> Hold {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        *self.0.links() += 1;
         Hold(self.0.clone())
     }
 }
@@ -145,17 +158,16 @@ impl Hold {
     /// Says that no packet of this link waits any more, and waits until that is true of all links,
     /// but no longer than `most`.
     pub fn wait_for_all(self, most: Duration) {
-        let (left, start) = (self.0.clone(), Instant::now());
+        let count = self.0.clone();
         drop(self);
-        while left.load(Ordering::Acquire) > 0 && start.elapsed() < most {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let _ = count.less.wait_timeout_while(count.links(), most, |links| *links > 0);
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        *self.0.links() -= 1;
+        self.0.less.notify_all();
     }
 }
 
@@ -262,6 +274,8 @@ pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, St
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
