@@ -51,7 +51,10 @@ impl Exit {
             LinkError::NotPermitted { .. } => Exit::NotPermitted,
             LinkError::Unsupported { .. } | LinkError::Steering(_) => Exit::Unsupported,
             LinkError::Held { .. } => Exit::Refused,
-            LinkError::Link(_) | LinkError::Spec { .. } | LinkError::NoInterface { .. } => Exit::Usage,
+            LinkError::Link(_)
+            | LinkError::Spec { .. }
+            | LinkError::NoInterface { .. }
+            | LinkError::Processor { .. } => Exit::Usage,
             _ => Exit::Failed,
         }
     }

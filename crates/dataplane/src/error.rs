@@ -55,6 +55,14 @@ pub enum Error {
     /// No firewall could hand packets to altq, or its rules could not be taken away again.
     #[error("the firewall: {0}")]
     Steering(String),
+    /// A loop cannot run on a processor.
+    #[error("processor {processor}: no loop can run on it ({source}); `taskset -p $$` shows which ones may be used")]
+    Processor {
+        /// Its number, from 0.
+        processor: usize,
+        /// What the kernel answered.
+        source: io::Error,
+    },
     /// The engine refuses the link.
     #[error("link `{link}`: {error}")]
     Spec {

@@ -2,6 +2,7 @@
 //! for their snapshots.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use altq_config::{Device, Link};
 use altq_engine::Change;
+use altq_engine::units::Nanos;
 
 use crate::bridge;
 use crate::error::Error;
@@ -21,13 +23,18 @@ use crate::sys::thread;
 use crate::ways::{Way, ways};
 
 /// Options for running links.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Tuning of the loops.
     pub tuning: Tuning,
     /// True if loops run before all ordinary threads (SCHED_FIFO). They then keep time under load,
     /// but a loop that is always busy keeps other threads from running.
     pub realtime: bool,
+    /// For how many nanoseconds a loop that has nothing to do looks for packets before it sleeps.
+    pub spin: Nanos,
+    /// The processors that the loops run on, counted from 0: each loop on one, in turn. Empty: on
+    /// any.
+    pub processors: Vec<usize>,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes the snapshots. It returns when the
@@ -51,6 +58,8 @@ pub struct Running {
     snapshots: mpsc::Receiver<Snapshot>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     notes: Vec<String>,
+    /// While it is open, idle processors do not sleep.
+    _awake: Option<File>,
 }
 
 impl Running {
@@ -120,7 +129,10 @@ pub(crate) struct Starting {
     pub senders: Senders,
     /// The links whose packets wait in the kernel.
     pub holding: Holding,
+    /// For how many nanoseconds a loop looks for packets before it sleeps.
+    pub spin: Nanos,
     realtime: bool,
+    processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
 }
 
@@ -177,7 +189,8 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        Ok(Starting { stop, notes, senders, holding, realtime: options.realtime, loops })
+        let Options { realtime, spin, processors, .. } = options;
+        Ok(Starting { stop, notes, senders, holding, spin, realtime, processors, loops })
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -187,21 +200,35 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, senders, realtime, loops, .. } = self;
+        let Starting { stop, mut notes, senders, realtime, processors, loops, .. } = self;
         let (send, snapshots) = mpsc::channel();
-        let mut running = Running { stop, senders, snapshots, threads: Vec::new(), notes };
-        for (name, work) in loops {
+        let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
+        let awake = awake.unwrap_or_else(|error| {
+            notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
+            None
+        });
+        let mut running = Running { stop, senders, snapshots, threads: Vec::new(), notes, _awake: awake };
+        // Each loop has one of the processors, in turn.
+        let processors: Vec<Option<usize>> = match processors.is_empty() {
+            true => vec![None],
+            false => processors.into_iter().map(Some).collect(),
+        };
+        for ((name, work), processor) in loops.into_iter().zip(processors.into_iter().cycle()) {
             let (stop, send) = (running.stop.clone(), send.clone());
             let work = move || {
                 // If this fails, timers fire up to 50 µs late. `regulator auto` makes up for that.
                 let _ = thread::exact_timers();
-                let ready = if realtime {
-                    thread::realtime().map_err(Error::of_realtime)
-                } else {
+                let pinned = processor.map_or(Ok(()), |processor| {
+                    thread::pin(processor).map_err(|error| Error::Processor { processor, source: error })
+                });
+                let ready = pinned.and_then(|()| {
+                    if realtime {
+                        return thread::realtime().map_err(Error::of_realtime);
+                    }
                     // Optional: the kernel then runs the loop sooner.
                     let _ = thread::prompt();
                     Ok(())
-                };
+                });
                 // If nobody receives the snapshots any more, the loop goes on.
                 let result = ready.and_then(|()| work(&mut |snapshot| _ = send.send(snapshot)));
                 // When one loop ends, the others must end too.
@@ -238,13 +265,14 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// [`Error::Unsupported`], [`Error::Steering`] if the host does not allow or cannot do it;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
+    let tuning = options.tuning;
     let mut starting = Starting::new(options)?;
     let mut senders = Senders::new();
-    let mut shaped = bridge::shaped(options, &mut senders);
+    let mut shaped = bridge::shaped(tuning, &mut senders);
     for way in ways(links)? {
         match way {
             Way::Bridge { from, to, link } => bridge::add(&mut starting, from, to, link, &mut shaped)?,
-            Way::Interface { name, ingress, link } => nfqueue::add(&mut starting, name, ingress, link, options.tuning)?,
+            Way::Interface { name, ingress, link } => nfqueue::add(&mut starting, name, ingress, link, tuning)?,
         }
     }
     drop(shaped);

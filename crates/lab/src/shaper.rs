@@ -178,7 +178,7 @@ impl Shaper {
                 })
             };
             (steering, looking) = (senders, lenders);
-            match topology.middle().run(|| bridge::run_with(&links, options, make))? {
+            match topology.middle().run(|| bridge::run_with(&links, options.clone(), make))? {
                 Err(Error::Interface { .. }) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(10))
                 }

@@ -42,9 +42,27 @@ pub struct Args {
     /// Stops after this time, such as 30s [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
-    /// Runs with real-time priority (SCHED_FIFO), so that timers stay exact on a busy machine
+    /// Runs with real-time priority (SCHED_FIFO) and keeps idle processors from sleeping, so that
+    /// timers stay exact on a busy machine and packets are seen at once on an idle one
     #[arg(long)]
     realtime: bool,
+    /// The processors that the loops run on, counted from 0: each loop on one, in turn [default: any]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    processors: Vec<usize>,
+    /// Looks for packets for this time before it sleeps, at most 20us: packets that follow each other
+    /// closely are seen sooner, for more work of the processor
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = spin)]
+    spin: Nanos,
+}
+
+/// The longest time to look for packets: to be woken takes about as long.
+const SPIN: Nanos = 20_000;
+
+fn spin(word: &str) -> Result<Nanos, String> {
+    match literal::time_with_unit(word)? {
+        time if time > SPIN => Err("at most 20us: then sleeping costs less".into()),
+        time => Ok(time),
+    }
 }
 
 fn interval(word: &str) -> Result<Nanos, String> {
@@ -68,7 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
-    let running = match altq_dataplane::run(&links, Options { tuning, realtime: args.realtime }) {
+    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors: args.processors.clone() };
+    let running = match altq_dataplane::run(&links, options) {
         Ok(running) => running,
         Err(error) => {
             eprintln!("altq run: {error}");

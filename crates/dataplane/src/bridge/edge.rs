@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use altq_engine::shape::pacer::SEEN_LATE;
 use altq_engine::units::{Nanos, SECOND};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::edge::{Blocked, Edge, EdgeCounters, Sent, Want, Woken};
 use crate::error::Error;
@@ -14,6 +13,7 @@ use crate::pool::Pool;
 use crate::stop::Stop;
 use crate::sys::interface::{Interface, State};
 use crate::sys::packet::{Receiver, Sender};
+use crate::sys::wait::{now, wait};
 
 /// Time between two checks that the interfaces still carry frames.
 const LOOK: Nanos = SECOND / 2;
@@ -35,6 +35,8 @@ pub struct OneWay {
     /// Frames that the device had dropped before the start.
     dropped_before: u64,
     look_at: Nanos,
+    /// For how long it looks for frames before it sleeps.
+    spin: Nanos,
     /// While this descriptor is open, the kernel's network stack does not handle the frames that
     /// come in.
     _guard: Option<OwnedFd>,
@@ -42,16 +44,23 @@ pub struct OneWay {
 
 impl OneWay {
     /// Opens the direction from `from` to `to`. `guard` keeps the kernel's network stack from
-    /// handling the frames.
+    /// handling the frames. `spin` is for how many nanoseconds it looks for frames before it
+    /// sleeps.
     ///
     /// # Errors
     /// [`Error::NotPermitted`], [`Error::Unsupported`].
-    pub fn open(from: Interface, to: Interface, guard: Option<OwnedFd>, stop: Stop) -> Result<OneWay, Error> {
+    pub fn open(
+        from: Interface,
+        to: Interface,
+        guard: Option<OwnedFd>,
+        stop: Stop,
+        spin: Nanos,
+    ) -> Result<OneWay, Error> {
         let sender = Sender::open(to.index).map_err(|e| Error::of("sending on packet sockets", e))?;
         let receiver = Receiver::open(from.index).map_err(|e| Error::of("receiving on packet sockets", e))?;
         let dropped_before = to.dropped_on_sending().unwrap_or(0);
         let counters = EdgeCounters::default();
-        Ok(OneWay { from, to, receiver, sender, stop, counters, dropped_before, look_at: now(), _guard: guard })
+        Ok(OneWay { from, to, receiver, sender, stop, counters, dropped_before, look_at: now(), spin, _guard: guard })
     }
 
     /// Checks that both interfaces carry frames; the error says which does not.
@@ -88,12 +97,6 @@ pub(super) fn check(interface: &Interface) -> Result<(), Error> {
         State::Gone => "is gone",
     };
     Err(Error::Interface { name: interface.name.clone(), state })
-}
-
-/// The time by CLOCK_MONOTONIC.
-pub(crate) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
 }
 
 impl Edge for OneWay {
@@ -167,20 +170,13 @@ impl Edge for OneWay {
         if now >= self.look_at {
             self.look()?;
         }
-        // With a timer slack of 1 ns, ppoll wakes as exactly as a timerfd would, and takes one
-        // system call instead of three.
-        let wait = deadline.unwrap_or(Nanos::MAX).min(self.look_at).saturating_sub(now);
-        let timeout = Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ };
         let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
         let mut watched = [
             PollFd::from_borrowed_fd(self.receiver.as_fd(), receive),
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.sender.as_fd(), if want.room { PollFlags::OUT } else { PollFlags::empty() }),
         ];
-        match poll(&mut watched, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::of("waiting", error.into())),
-        }
+        wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.look_at), self.spin)?;
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
         // An error on the sending socket ends the loop. Polling the socket again would return at
         // once.

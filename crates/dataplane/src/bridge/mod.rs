@@ -16,12 +16,11 @@ use crate::error::Error;
 use crate::lock::Lock;
 pub use crate::running::{Loop, Options, Running};
 use crate::running::{Senders, Starting, channel, find};
-use crate::shaper::Shaper;
+use crate::shaper::{Shaper, Tuning};
 use crate::sys::bpf;
 use crate::sys::interface::Interface;
 use crate::ways::Way;
 pub use edge::OneWay;
-pub(crate) use edge::now;
 pub use forward::forward;
 
 /// Opens the interfaces of `links`, in the network namespace of the calling thread, and shapes
@@ -33,18 +32,19 @@ pub use forward::forward;
 /// [`Error::NotPermitted`], [`Error::Unsupported`] if the host does not allow or cannot do it;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
-    run_with(links, options, shaped(options, &mut Senders::new()))
+    let make = shaped(options.tuning, &mut Senders::new());
+    run_with(links, options, make)
 }
 
 /// Makes the loops of [`run`], and gives away the senders of changes to them.
 pub(crate) fn shaped(
-    options: Options,
+    tuning: Tuning,
     senders: &mut Senders,
 ) -> impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error> {
     move |from, link, one_way| {
         Ok(match link {
             Some(link) => {
-                let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
+                let mut shaper = Shaper::new(link, from, one_way, tuning)?;
                 shaper.listen(channel(senders, link));
                 Box::new(move |snapshots| shaper.run(snapshots))
             }
@@ -99,7 +99,7 @@ pub(crate) fn add(
         }
     };
     describe(&input, &output, link, &mut starting.notes);
-    let work = make(from, link, OneWay::open(input, output, guard, starting.stop.clone())?)?;
+    let work = make(from, link, OneWay::open(input, output, guard, starting.stop.clone(), starting.spin)?)?;
     starting.add(
         format!("altq {from}>{to}"),
         Box::new(move |snapshots| {

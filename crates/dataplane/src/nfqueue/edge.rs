@@ -6,17 +6,17 @@ use std::os::fd::AsFd;
 use altq_engine::headers::Key;
 use altq_engine::shape::pacer::SEEN_LATE;
 use altq_engine::units::{Nanos, SECOND};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::message::{self, Message, Messages, Setup, Verdict};
 use super::waiting::{ACCEPTED, Waiting};
-use crate::bridge::now;
 use crate::edge::{BATCH, Blocked, Edge, EdgeCounters, Sent, Want, Woken};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::netlink::Netlink;
+use crate::sys::wait::{now, wait};
 
 /// Bytes of a packet that are copied: two IPv4 headers with all options and a TCP header with all
 /// of its own fit, and so do the usual extension headers of IPv6.
@@ -46,6 +46,8 @@ pub struct Place<'a> {
     pub bytes: u64,
     /// True if super-packets stay whole; otherwise the kernel segments them.
     pub whole: bool,
+    /// For how many nanoseconds the loop looks for packets before it sleeps.
+    pub spin: Nanos,
 }
 
 /// Receives and releases the packets of a queue of the kernel.
@@ -56,6 +58,7 @@ pub struct QueueEdge {
     named: Vec<String>,
     stop: Stop,
     look_at: Nanos,
+    spin: Nanos,
     /// True if the kernel describes the packets' connections.
     tracks: bool,
     /// Packets that the kernel had dropped from the queue.
@@ -153,7 +156,8 @@ impl QueueEdge {
             waiting.track();
         }
         let (name, named) = (place.interface.to_owned(), place.named.to_vec());
-        let mut edge = QueueEdge { netlink, waiting, name, named, stop, look_at: 0, tracks, dropped: 0 };
+        let spin = place.spin;
+        let mut edge = QueueEdge { netlink, waiting, name, named, stop, look_at: 0, spin, tracks, dropped: 0 };
         edge.look();
         Ok(edge)
     }
@@ -300,17 +304,12 @@ impl Edge for QueueEdge {
         if now >= self.look_at {
             self.look();
         }
-        let wait = deadline.unwrap_or(Nanos::MAX).min(self.look_at).saturating_sub(now);
-        let timeout = Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ };
         let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
         let mut watched = [
             PollFd::from_borrowed_fd(self.netlink.as_fd(), receive),
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut watched, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::of("waiting", error.into())),
-        }
+        wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.look_at), self.spin)?;
         let [netlink, stop] = watched.map(|fd| fd.revents());
         Ok(Woken { frames: !netlink.is_empty(), stop: !stop.is_empty() })
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::edge::{Place, QueueEdge};
 use super::steer::{Steer, Steering};
-use crate::bridge::now;
 use crate::edge::{Edge, Want};
 use crate::error::Error;
 use crate::netns::Namespace;
@@ -21,7 +20,7 @@ const COUNT: usize = 20;
 
 /// A queue for what leaves by the loopback interface, or comes in at it.
 fn open(ingress: bool) -> Result<QueueEdge, Error> {
-    let place = Place { interface: "lo", ingress, named: &[], frames: FRAMES, bytes: 1 << 20, whole: false };
+    let place = Place { interface: "lo", ingress, named: &[], frames: FRAMES, bytes: 1 << 20, whole: false, spin: 0 };
     QueueEdge::open(&place, Stop::new().unwrap())
 }
 

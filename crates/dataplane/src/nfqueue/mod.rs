@@ -54,6 +54,7 @@ pub(crate) fn add(
         frames: shaper::frames(link, tuning.memory, false),
         bytes: room(link, tuning.memory),
         whole: whole(link),
+        spin: starting.spin,
     };
     let edge = QueueEdge::open(&place, starting.stop.clone())?;
     let (queue, tracks) = (edge.queue(), edge.tracks());

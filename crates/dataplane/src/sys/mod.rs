@@ -10,6 +10,7 @@ pub mod signal;
 pub mod tcp_info;
 pub mod thread;
 pub mod udp;
+pub mod wait;
 
 use std::io;
 

@@ -1,7 +1,10 @@
 //! How promptly the kernel wakes a thread.
 
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::num::NonZeroU64;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Sets the calling thread's timer slack to 1 ns, instead of 50 µs, so that its timers fire on
 /// time.
@@ -18,6 +21,32 @@ pub fn exact_timers() -> io::Result<()> {
 /// EPERM without CAP_SYS_NICE.
 pub fn realtime() -> io::Result<()> {
     set(SchedAttr { policy: libc::SCHED_FIFO as u32, priority: 1, ..SchedAttr::default() })
+}
+
+/// Makes the calling thread run on this processor only. Processors are counted from 0.
+///
+/// # Errors
+/// EINVAL: there is no such processor, or the process may not use it (cpuset(7)).
+pub fn pin(processor: usize) -> io::Result<()> {
+    if processor >= CpuSet::MAX_CPU {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(processor);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Keeps idle processors from sleeping until the file is closed: one that sleeps takes up to 100 µs
+/// to wake. They then use power as busy ones do (Documentation/power/pm_qos_interface.rst of the
+/// kernel).
+///
+/// # Errors
+/// ENOENT: the kernel has no such file (CONFIG_CPU_IDLE); EACCES without the right to write it.
+pub fn stay_awake() -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
+    // The longest time to wake up, in µs, as a number of four bytes.
+    file.write_all(&0_i32.to_ne_bytes())?;
+    Ok(file)
 }
 
 /// Makes the kernel run the calling thread sooner, as an ordinary thread: nice -10 gives it a
@@ -72,6 +101,19 @@ mod tests {
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let field = |number: usize| fields[number - 3];
         [41, 40, 19].map(|number| field(number).parse().unwrap())
+    }
+
+    #[test]
+    fn a_thread_stays_on_its_processor() {
+        // The processors that this process may use, and one that no machine has.
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let pinned = |processor: usize| {
+            std::thread::spawn(move || pin(processor).map(|()| rustix::thread::sched_getcpu())).join().unwrap()
+        };
+        for processor in (0..CpuSet::MAX_CPU).filter(|at| allowed.is_set(*at)) {
+            assert_eq!(pinned(processor).unwrap(), processor);
+        }
+        assert!(pinned(CpuSet::MAX_CPU).is_err() && pinned(CpuSet::MAX_CPU - 1).is_err());
     }
 
     #[test]
