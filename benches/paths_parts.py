@@ -30,13 +30,6 @@ def tcp(world, arguments):
     return part
 
 
-def named(rate):
-    for unit, name in [(GBIT, "Gbit/s"), (MBIT, "Mbit/s"), (1000, "kbit/s")]:
-        if rate >= unit:
-            return f"{rate / unit:g} {name}"
-    return f"{rate} bit/s"
-
-
 def datagrams(world, path, senders, seconds, packets=0.0, guarded=0.0):
     """A flood of small packets through a path that is set up, in the class `second`: `packets` a
     second, or as many as the senders can. With `guarded` full packets at this rate (bit/s of

@@ -38,8 +38,10 @@ class Part:
         for row in table:
             lines.append("  ".join([row[0].ljust(widths[0]),
                                     *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip())
-        for choice, why in self.skipped.items():
-            lines.append(f"SKIPPED {choice}: {why}")
+        for why in dict.fromkeys(self.skipped.values()):
+            choices = [choice for choice, reason in self.skipped.items() if reason == why]
+            names = dict.fromkeys(choice if isinstance(choice, str) else choice[0] for choice in choices)
+            lines.append(f"SKIPPED {'; '.join(names)}: {why}")
         reasons = sorted({reason for run in self.runs for reason in run["why"]})
         lines += [f"INVALID runs: {reason}" for reason in reasons[:8]]
         return "\n".join(lines + self.notes)
@@ -91,7 +93,14 @@ def median(values):
     return statistics.median(values.values())
 
 
-def against(part, found, show, wanted, named, unit=1.0):
+def named(rate):
+    for unit, name in [(GBIT, "Gbit/s"), (MBIT, "Mbit/s"), (1000, "kbit/s")]:
+        if rate >= unit:
+            return f"{rate / unit:g} {name}"
+    return f"{rate} bit/s"
+
+
+def against(part, found, show, wanted, label, unit=1.0):
     """A row for each choice: its median, its ratio to that of the kernel's HTB, and the worst of the
     rounds. `wanted` says the least ratio for a choice, or None."""
     base = valid(found.get("htb", []))
@@ -101,7 +110,7 @@ def against(part, found, show, wanted, named, unit=1.0):
             continue
         values = valid(runs)
         if not values:
-            part.row(named, choice, "-", "-", "-", "-", verdict="INVALID")
+            part.row(label, choice, "-", "-", "-", "-", verdict="INVALID")
             continue
         cells, verdict = ["-", "-", "-"], "-"
         if base and choice not in ("htb", "none", "alone"):
@@ -110,7 +119,7 @@ def against(part, found, show, wanted, named, unit=1.0):
             least = wanted(choice)
             cells = [f"{ratio:.3f}", f"{worst:.3f}", "-" if least is None else f"{least:.2f}"]
             verdict = "-" if least is None else "held" if ratio >= least else "missed"
-        part.row(named, choice, show(median(values) * unit), *cells, verdict=verdict)
+        part.row(label, choice, show(median(values) * unit), *cells, verdict=verdict)
     return ratios
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+LIBC = ctypes.CDLL(None, use_errno=True)
 LOAD = [sys.executable, "-B", str(HERE / "paths_load.py")]
 ENVIRONMENT = {**os.environ, "LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
 
@@ -57,14 +58,14 @@ def call(words, text=None):
 
 
 def die_with_parent():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def private_mounts():
     """Moves this process to mounts of its own, which end with it and its children. Namespaces made
     by `ip netns` are mounts, and locks of programs lie below /run, so nothing is left of either,
     even if this process is killed."""
-    if ctypes.CDLL(None, use_errno=True).unshare(0x00020000):  # CLONE_NEWNS
+    if LIBC.unshare(0x00020000):  # CLONE_NEWNS
         raise Lacks(f"mounts of its own: {os.strerror(ctypes.get_errno())}")
     call(["mount", "--make-rprivate", "/"])
     call(["mount", "-t", "tmpfs", "altq-paths", os.path.realpath("/var/run")])
@@ -90,7 +91,7 @@ class Watch:
         return self
 
     def beat(self):
-        ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK, in ns, of this thread
+        LIBC.prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK, in ns, of this thread
         due = time.monotonic()
         while not self.stop.is_set():
             due += BEAT
