@@ -7,8 +7,8 @@
 `flood` sends datagrams of `--payload` bytes, `--rate` of them a second; without a rate as many as it
 can. A call hands `--segments` of them to the kernel, which cuts them apart (UDP_SEGMENT, udp(7)):
 on an interface with `gso_max_segs 1` before they leave the host, so every packet is one of its own
-for all that follow. It never catches up more than 10 ms. At the end it prints a line of JSON: how
-many it sent, in how many seconds.
+for all that follow. It never catches up more than 10 ms. It prints a line when it begins, and at the
+end, or at SIGTERM, a line of JSON: how many it sent, in how many seconds.
 
 `sink` counts the datagrams that arrive at its ports, IPv4 and IPv6. A filter drops them at the
 socket (socket(7), SO_ATTACH_FILTER), so that no time goes into copying them, and the kernel counts
@@ -19,6 +19,7 @@ import argparse
 import ctypes
 import errno
 import json
+import signal
 import socket
 import struct
 import sys
@@ -50,9 +51,11 @@ def flood(arguments):
     data = bytes(arguments.payload * arguments.segments)
     gap = arguments.segments / arguments.rate if arguments.rate else 0
     send, clock, sent = out.send, time.monotonic, 0
+    print("ready", flush=True)
     begin = due = clock()
-    end = begin + arguments.seconds
-    while (now := clock()) < end:
+    end, stop = begin + arguments.seconds, []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+    while (now := clock()) < end and not stop:
         if due > now:
             time.sleep(min(due, end) - now)
             continue

@@ -36,24 +36,25 @@ def datagrams(world, path, senders, seconds, packets=0.0, guarded=0.0):
     Ethernet frames) in the class `first` as well. What arrives, and what was sent."""
     segments = 16 if packets else 64
     world.sink("b")
-    floods = [world.flood("a", world.to(path), SECOND_COUNT, SMALL, packets / senders, seconds + 1.0, segments)
+    floods = [world.flood("a", world.to(path), SECOND_COUNT, SMALL, packets / senders, seconds + 60, segments)
               for _ in range(senders)]
-    time.sleep(0.4)
-    kept, before = None, world.counts("b")
+    time.sleep(0.2)
+    before, kept = world.counts("b"), None
     if guarded:
-        # A little less time, so that the flood lasts until it has ended.
-        kept = world.flood("a", world.to(path), FIRST_COUNT, FULL - UDP_HEADERS[4], guarded / 8 / (FULL + OVERHEAD),
-                           seconds - 0.2)
+        packets = guarded / 8 / (FULL + OVERHEAD)
+        kept = world.flood("a", world.to(path), FIRST_COUNT, FULL - UDP_HEADERS[4], packets, seconds)
     time.sleep(seconds)
     after = world.counts("b")
+    sent = world.sent(kept)[0] if kept else 0
+    for flood in floods:
+        flood.terminate()
     offered = sum(world.sent(flood)[1] for flood in floods)
     arrived = (after[1][SECOND_COUNT] - before[1][SECOND_COUNT]) / (after[0] - before[0])
     found = {"delivered_per_s": arrived, "offered_per_s": offered}
     if kept:
-        sent, _ = world.sent(kept)
         time.sleep(0.3)
         came = world.counts("b")[1][FIRST_COUNT] - before[1][FIRST_COUNT]
-        found |= {"kept": came / max(sent, 1), "guarded_per_s": came / (seconds - 0.2)}
+        found |= {"kept": came / max(sent, 1), "guarded_per_s": came / seconds}
     return found
 
 
@@ -198,7 +199,7 @@ def cpu(world, arguments):
     def measure(path):
         with world.single(), world.shaped(path, rate, preexec_fn=only({last})) as shaper:
             load = world.flood("a", world.to(path), SECOND_COUNT, FULL - UDP_HEADERS[4],
-                               1.1 * rate / 8 / (FULL + OVERHEAD), seconds + 1.5, 4, preexec_fn=only(rest))
+                               1.1 * rate / 8 / (FULL + OVERHEAD), seconds + 1.0, 4, preexec_fn=only(rest))
             time.sleep(0.5)
             before, used = world.counts("b"), shaper.processor_time() if shaper.process else None
             with Watch() as watch:

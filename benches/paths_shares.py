@@ -71,7 +71,7 @@ def udp_shares(world, path, rate, family, sender, receiver, warmup, seconds, _bu
         packets = rate * part / 8 / (FULL + OVERHEAD)
         segments = 4 if packets > 20_000 and sender != "router" else 1
         floods[name] = world.flood(sender, net[receiver], ports[name], payload, packets, warmup + seconds + 1, segments)
-    time.sleep(warmup + 0.5)
+    time.sleep(warmup)
     before = world.counts(receiver)
     time.sleep(seconds)
     after = world.counts(receiver)

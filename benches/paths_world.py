@@ -34,7 +34,7 @@ BURST_S, BURST_LEAST = 0.001, 3028
 
 # A host keeps time as `altq traffic` judges it (docs/traffic.md): a timer of 2 ms is late by more
 # than 10 ms at most one time in a hundred, and never by more than 100 ms, and other machines take at
-# most 5 % of the processors' time.
+# most 5 % of the processors' time; here other processes may not take more either.
 BEAT, LATE_P99, LATE_MAX, STOLEN = 0.002, 0.010, 0.100, 0.05
 
 
@@ -79,13 +79,46 @@ def processor_times():
     return busy, stolen, busy + idle + iowait + stolen
 
 
+def processes():
+    """All processes but those of this program and of the kernel: for each number its name, and the
+    ticks of processor time that it and its ended children have used (proc(5))."""
+    found, own = {}, os.getpid()
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            number, _, rest = stat.read_text().partition(" (")
+            name, _, fields = rest.rpartition(") ")
+            fields = fields.split()
+            # Threads of the kernel are children of number 2.
+            if "2" not in (number, fields[1]) and own not in (int(number), int(fields[1])):
+                found[number] = (name, sum(map(int, fields[11:15])))
+    return found
+
+
+def used(before, after):
+    """Ticks of processor time by name that processes have used in between."""
+    spent = {}
+    for number, (name, ticks) in after.items():
+        spent[name] = spent.get(name, 0) + ticks - before.get(number, (name, 0))[1]
+    return {name: ticks for name, ticks in spent.items() if ticks > 0}
+
+
+def others():
+    """How many other processes there are, and the names of those that used more than 1 % of a
+    processor in half a second."""
+    before = processes()
+    time.sleep(0.5)
+    after = processes()
+    spent = used({**after, **before}, after)
+    return len(after), sorted(name for name, ticks in spent.items() if ticks > os.sysconf("SC_CLK_TCK") * 0.005)
+
+
 class Watch:
     """Watches while something is measured whether the host keeps time. `why` says why it did not,
     `busy` how many processors were busy."""
 
     def __enter__(self):
         self.why, self.late, self.stop = [], [], threading.Event()
-        self.before = processor_times()
+        self.before, self.others = processor_times(), processes()
         self.thread = threading.Thread(target=self.beat, daemon=True)
         self.thread.start()
         return self
@@ -113,6 +146,11 @@ class Watch:
             self.why.append(f"the host once ran {late[-1] * 1e3:.0f} ms late")
         if stolen > STOLEN * ticks:
             self.why.append(f"other machines took {stolen / ticks:.0%} of the processors' time")
+        spent = used(self.others, processes())
+        if sum(spent.values()) > STOLEN * ticks:
+            most = max(spent, key=spent.get)
+            part = min(sum(spent.values()) / ticks, 1)
+            self.why.append(f"other processes took {part:.0%} of the processors' time, most of it {most}")
 
 
 def policy(device, rate, scheduler="htb", limit=1000, path=None):
@@ -243,11 +281,11 @@ class World:
     def wire(self, one, other):
         """A wire between two interfaces, each a host, a name and the end of its hardware address."""
         (host, name, mac), (there, peer, theirs) = one, other
-        call(["ip", "-n", host, "link", "add", name, "address", hardware(mac), "type", "veth",
+        call(["ip", "-n", host, "link", "add", "name", name, "address", hardware(mac), "type", "veth",
               "peer", "name", peer, "address", hardware(theirs), "netns", there])
         for at, interface in [(host, name), (there, peer)]:
             # No link-local addresses: the hosts send nothing by themselves.
-            self.ip(at, f"link set lo up\nlink set {interface} addrgenmode none\nlink set {interface} up\n")
+            self.ip(at, f"link set dev lo up\nlink set dev {interface} addrgenmode none\nlink set dev {interface} up\n")
 
     def address(self, host, interface, net, number):
         self.ip(host, f"addr add 10.9.{net}.{number}/24 dev {interface}\n"
@@ -281,14 +319,14 @@ class World:
         interfaces = {"a": ["rt", "br"], "b": ["rt", "br"], "router": ["lan", "wan"]}[host]
         most = {}
         for name in interfaces:
-            link = json.loads(call(["ip", "-n", host, "-d", "-j", "link", "show", name]))[0]
+            link = json.loads(call(["ip", "-n", host, "-d", "-j", "link", "show", "dev", name]))[0]
             most[name] = link["gso_max_segs"]
-            self.ip(host, f"link set {name} gso_max_segs 1\n")
+            self.ip(host, f"link set dev {name} gso_max_segs 1\n")
         try:
             yield
         finally:
             for name, segments in most.items():
-                self.ip(host, f"link set {name} gso_max_segs {segments}\n")
+                self.ip(host, f"link set dev {name} gso_max_segs {segments}\n")
 
     @contextlib.contextmanager
     def nat(self):
@@ -348,17 +386,19 @@ class World:
         return line["at"] / 1e9, {int(port): count for port, count in line["count"].items()}
 
     def flood(self, host, address, port, payload, rate, seconds, segments=1, **options):
-        """Starts a sender of datagrams; `sent` waits for it."""
+        """Starts a sender of datagrams, and returns when it sends; `sent` waits for its end."""
         words = [*LOAD, "flood", address, str(port), "--payload", str(payload), "--rate", str(rate),
                  "--segments", str(segments), "--for", str(seconds)]
-        return self.popen(host, words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        return self.start(host, words, "ready", **options)
 
     def sent(self, process):
-        """What a sender has sent: datagrams, and datagrams a second."""
-        out, err = process.communicate()
+        """What a sender has sent, when it has ended: datagrams, and datagrams a second."""
+        out = process.stdout.read()
+        process.wait()
+        end(process)
         self.processes.remove(process)
         if process.returncode:
-            raise Failure(f"the sender of datagrams: {err.strip().splitlines()[-1:]}")
+            raise Failure(f"the sender of datagrams ended with exit code {process.returncode}")
         line = json.loads(out)
         return line["sent"], line["sent"] / line["seconds"]
 
@@ -447,27 +487,3 @@ def end(process, by=signal.SIGTERM):
         if pipe is not None and not pipe.closed:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def others():
-    """How many processes run besides this program's own, and the names of those that use a processor
-    now, by far or a little: more than 1 % of one in half a second."""
-    def read():
-        found = {}
-        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                number, _, rest = stat.read_text().partition(" (")
-                name, _, fields = rest.rpartition(") ")
-                fields = fields.split()
-                # Threads of the kernel are children of number 2.
-                if "2" not in (number, fields[1]):
-                    found[number] = (name, int(fields[11]) + int(fields[12]))
-        return found
-
-    own = {str(os.getpid()), str(os.getppid())}
-    before = read()
-    time.sleep(0.5)
-    after = {number: found for number, found in read().items() if number not in own}
-    ticks = os.sysconf("SC_CLK_TCK") * 0.5 * 0.01
-    busy = [name for number, (name, used) in after.items() if number in before and used - before[number][1] > ticks]
-    return len(after), sorted(set(busy))
