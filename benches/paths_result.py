@@ -78,8 +78,8 @@ def interleaved(part, arguments, what, choices, measure):
                         break
             if choice not in part.skipped:
                 found[choice].append(run)
-                why = "; ".join(run["why"])
-                arguments.say(f"{part.name}, {what}, round {number + 1}: {choice} {run['value']} {why}")
+                name, why = choice if isinstance(choice, str) else ", ".join(map(str, choice)), "; ".join(run["why"])
+                arguments.say(f"{part.name}, {what}, round {number + 1}: {name}: {run['value']} {why}")
     return found
 
 

@@ -32,7 +32,7 @@ def share_run(world, arguments, place, rate, family, protocol):
     seconds = arguments.seconds or seconds
     # TCP keeps its class backlogged without loss: its window fits into the queue. From 200 Mbit/s on
     # the kernel tunes it, to some MB.
-    limit, buffers = (100, "64kbytes") if rate < 100 * MBIT else (4000, None)
+    limit, buffers = (100, 65536) if rate < 100 * MBIT else (4000, None)
     headers = {"tcp": TCP_HEADERS, "udp": UDP_HEADERS}[protocol][family]
     part = rate / (FULL + OVERHEAD) * (FULL - headers) / (SHARES["first"] + SHARES["second"])
     expected = {name: part * SHARES[name] for name in ("first", "second")}
@@ -55,7 +55,7 @@ def tcp_shares(world, path, _rate, family, sender, receiver, warmup, seconds, bu
     plan = world.scratch / "plan.toml"
     plan.write_text("".join(
         f'[[flows]]\nname = "{name}"\nkind = "tcp_bulk"\ndirection = "{direction}"\nport = {port}\n'
-        + (f'buffers = "{buffers}"\n' if buffers else "") for name, port in [("first", FIRST), ("second", SECOND)]))
+        + (f"buffers = {buffers}\n" if buffers else "") for name, port in [("first", FIRST), ("second", SECOND)]))
     result = world.traffic(client, ["mix", world.to(path, family), "--plan", str(plan), "--duration",
                                     f"{warmup + seconds}s", "--warmup", f"{warmup}s"])
     return {flow["name"]: flow["goodput_bit_s"] for flow in result["flows"]}, result["invalid"]

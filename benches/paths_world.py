@@ -412,7 +412,7 @@ class World:
         self.processes.remove(process)
         # 3: the result is INVALID, and says why.
         if process.returncode not in (0, 3) or not out.strip():
-            raise Failure(f"altq traffic {words[5]}: {err.strip()}")
+            raise Failure(f"altq traffic {words[6]}: {' '.join(err.split())}")
         return json.loads(out.strip().splitlines()[-1])
 
     @contextlib.contextmanager
