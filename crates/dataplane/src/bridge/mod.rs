@@ -32,8 +32,8 @@ pub use forward::forward;
 /// [`Error::NotPermitted`], [`Error::Unsupported`] if the host does not allow or cannot do it;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
-    let make = shaped(options.tuning, &mut Senders::new());
-    run_with(links, options, make)
+    let tuning = options.tuning;
+    run_with(links, options, shaped(tuning, &mut Senders::new()))
 }
 
 /// Makes the loops of [`run`], and gives away the senders of changes to them.

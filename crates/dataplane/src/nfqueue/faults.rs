@@ -12,6 +12,7 @@ use crate::netns::Namespace;
 use crate::pool::Pool;
 use crate::stop::Stop;
 use crate::sys::netlink::fault;
+use crate::sys::wait::now;
 
 /// Slots for packets.
 const FRAMES: usize = 256;

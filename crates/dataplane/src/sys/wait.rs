@@ -22,18 +22,15 @@ pub fn now() -> Nanos {
 /// # Errors
 /// Those of ppoll(2).
 pub fn wait(watched: &mut [PollFd<'_>], now: Nanos, until: Nanos, spin: Nanos) -> Result<(), Error> {
-    let mut asleep_from = now;
-    while spin > 0 {
-        if look(watched, 0)? || asleep_from >= until {
+    let (awake_until, mut sleeps_from) = (now.saturating_add(spin), now);
+    while sleeps_from < awake_until {
+        if look(watched, 0)? || sleeps_from >= until {
             return Ok(());
         }
-        asleep_from = self::now();
-        if asleep_from.saturating_sub(now) >= spin {
-            break;
-        }
         std::hint::spin_loop();
+        sleeps_from = self::now();
     }
-    look(watched, until.saturating_sub(asleep_from)).map(drop)
+    look(watched, until.saturating_sub(sleeps_from)).map(drop)
 }
 
 /// Waits for at most `most` nanoseconds. True if a descriptor is ready, or a signal came.
