@@ -77,6 +77,8 @@ fn a_missing_right_is_6_and_a_missing_capability_7() {
         (As::Tester, &["lab", "half.toml"], 7, "half-duplex"),
         // What looks alike and is neither.
         (As::Tester, &["run", "p.altq"], 2, "no interface `nowhere`"),
+        (As::User, &["run", "p.altq", "--spin", "21us"], 2, "at most 20us"),
+        (As::User, &["run", "p.altq", "--processors", "two"], 2, "invalid digit"),
         (As::Tester, &["lab", "none.toml"], 2, "none.toml"),
         (As::Tester, &bulk, 1, "does `altq traffic server` run there?"),
     ];

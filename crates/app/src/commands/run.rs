@@ -46,11 +46,12 @@ pub struct Args {
     /// timers stay exact on a busy machine and packets are seen at once on an idle one
     #[arg(long)]
     realtime: bool,
-    /// The processors that the loops run on, counted from 0: each loop on one, in turn [default: any]
+    /// The processors that the loops run on, counted from 0: each loop on one, in turn [default:
+    /// any]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     processors: Vec<usize>,
-    /// Looks for packets for this time before it sleeps, at most 20us: packets that follow each other
-    /// closely are seen sooner, for more work of the processor
+    /// Looks for packets for this time before it sleeps, at most 20us: packets that follow each
+    /// other closely are seen sooner, for more work of the processor
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = spin)]
     spin: Nanos,
 }
