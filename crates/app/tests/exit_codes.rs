@@ -77,8 +77,6 @@ fn a_missing_right_is_6_and_a_missing_capability_7() {
         (As::Tester, &["lab", "half.toml"], 7, "half-duplex"),
         // What looks alike and is neither.
         (As::Tester, &["run", "p.altq"], 2, "no interface `nowhere`"),
-        (As::User, &["run", "p.altq", "--spin", "21us"], 2, "at most 20us"),
-        (As::User, &["run", "p.altq", "--processors", "two"], 2, "invalid digit"),
         (As::Tester, &["lab", "none.toml"], 2, "none.toml"),
         (As::Tester, &bulk, 1, "does `altq traffic server` run there?"),
     ];
@@ -97,4 +95,14 @@ fn a_missing_right_is_6_and_a_missing_capability_7() {
         assert!(error.contains(said) && error.lines().count() == 1, "{who:?} {args:?}: {error}");
     }
     let _ = fs::remove_dir_all(folder);
+}
+
+#[test]
+fn words_of_run_that_are_out_of_range_are_2() {
+    let folder = std::env::temp_dir();
+    for (word, said) in [("--spin=21us", "at most 20us"), ("--spin=5", "unit"), ("--processors=two", "invalid digit")] {
+        let Some(output) = run(As::Tester, &folder, &["run", "p.altq", word]) else { return };
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(said), "{word}: {text}");
+    }
 }
