@@ -14,7 +14,9 @@ use crate::policy::Link;
 
 mod ceiling;
 mod meter;
+mod reached;
 pub(crate) mod rules;
+mod shadows;
 
 /// Checks a link. Findings point to the places in `link.classes` and `link.rules`.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
@@ -34,6 +36,8 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
         }
     }
     rules::check(link, findings);
+    shadows::check(link, findings);
+    reached::check(link, &children, findings);
     if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {
         let message =
             format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);

@@ -140,8 +140,8 @@ pub(crate) fn short(word: &str) -> Cow<'_, str> {
 
 /// The most errors that are shown of a policy.
 pub const MOST_ERRORS: usize = 20;
-/// The most warnings that are shown of a policy.
-pub const MOST_WARNINGS: usize = 100;
+/// The most warnings that are kept of a policy.
+pub const MOST_WARNINGS: usize = 1000;
 
 /// Collects findings, up to [`MOST_ERRORS`] errors and [`MOST_WARNINGS`] warnings. One more finding
 /// says that there are more.
@@ -166,6 +166,10 @@ impl Findings {
             let message = format!("there are more {name}s; the first {most} are shown");
             self.list.push(Diagnostic { message, code: "too-many", labels: Vec::new(), help: None, ..diagnostic });
         }
+    }
+
+    pub fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
+        diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
     }
 
     pub fn has_errors(&self) -> bool {

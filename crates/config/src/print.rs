@@ -343,7 +343,8 @@ fn values(term: &Term, interfaces: &[String]) -> Vec<String> {
     }
 }
 
-fn address(address: &Address) -> String {
+/// An address as the native language has it: alone, with the length of its prefix, or with its mask.
+pub(crate) fn address(address: &Address) -> String {
     let width = if address.v6 { 128 } else { 32 };
     let show = |bits: u128| {
         if address.v6 { Ipv6Addr::from_bits(bits).to_string() } else { Ipv4Addr::from_bits(bits as u32).to_string() }

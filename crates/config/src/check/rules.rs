@@ -1,15 +1,12 @@
-//! Finds rules that can never apply: no packet matches them, or an earlier rule takes all that do.
+//! How rules relate to each other and to packets: rules that no packet can match, and rules of
+//! which one takes all packets of the other.
 
-use std::collections::HashMap;
-
-use altq_engine::classify::{Field, Order, Rule, Term, Values};
+use altq_engine::classify::{Field, Rule, Term, Values};
 
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// The most pairs of rules that are compared. Beyond that, only equal rules are found.
-const MOST_PAIRS: usize = 4_000_000;
-
+/// Reports rules that no packet can match.
 pub fn check(link: &Link, findings: &mut Findings) {
     let rules = &link.spec.rules.rules;
     for (rule, span) in rules.iter().zip(&link.rules) {
@@ -18,52 +15,15 @@ pub fn check(link: &Link, findings: &mut Findings) {
             findings.push(Diagnostic::error("match-nothing", *span, message));
         }
     }
-    // Rules of an altq.conf were checked when they were read, as altqd does it.
-    if link.spec.rules.order != Order::First {
-        return;
-    }
-    let mut pairs = 0;
-    let mut left_out = None;
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    for (at, rule) in rules.iter().enumerate() {
-        let key = format!("{:?}", rule.terms);
-        let mut shadow = seen.get(&key).copied();
-        if shadow.is_none() && pairs + at <= MOST_PAIRS {
-            pairs += at;
-            shadow = rules[..at].iter().position(|earlier| covers(earlier, rule));
-        } else if shadow.is_none() {
-            left_out.get_or_insert(at);
-        }
-        seen.entry(key).or_insert(at);
-        // Rules of a control class come after the user's on purpose, so that the user's are tried
-        // first.
-        let class = link.classes.get(rule.class as usize);
-        let made = class.is_some_and(|class| class.words.contains(&("control", link.rules[at])));
-        if let Some(shadow) = shadow.filter(|_| !made) {
-            let to = link.class_name(rules[shadow].class);
-            let message = format!("this rule never decides: every packet that it matches goes to `{to}` before");
-            let warning =
-                Diagnostic::warning("shadowed", link.rules[at], message).label(link.rules[shadow], "by this rule");
-            findings.push(warning.help("put the narrower rule first"));
-        }
-    }
-    if let Some(at) = left_out {
-        let message = format!(
-            "rules from here on ({} of {}) were only looked through for equal ones, not for wider",
-            rules.len() - at,
-            rules.len()
-        );
-        findings.push(Diagnostic::warning("not-compared", link.rules[at], message));
-    }
 }
 
 /// True if every packet that `b` matches is matched by `a`.
 pub fn covers(a: &Rule, b: &Rule) -> bool {
-    a.terms.iter().all(|a| b.terms.iter().any(|b| implies(b, a)))
+    a.terms.iter().all(|a| b.terms.iter().any(|b| follows(b, a)))
 }
 
 /// True if every packet that fulfils `narrow` also fulfils `wide`. False if that is not certain.
-fn implies(narrow: &Term, wide: &Term) -> bool {
+pub fn follows(narrow: &Term, wide: &Term) -> bool {
     if narrow.field != wide.field {
         return false;
     }
@@ -109,7 +69,7 @@ pub fn relation(first: &Rule, second: &Rule) -> Relation {
     // Families were compared above.
     let asks = |a: &Rule, b: &Rule| -> Vec<Field> {
         let terms = a.terms.iter().filter(|a| a.field != Field::Family);
-        terms.filter(|a| !b.terms.iter().any(|b| implies(b, a))).map(|a| a.field).collect()
+        terms.filter(|a| !b.terms.iter().any(|b| follows(b, a))).map(|a| a.field).collect()
     };
     let (first_asks, second_asks) = (asks(first, second), asks(second, first));
     match (first_asks.is_empty(), second_asks.is_empty()) {

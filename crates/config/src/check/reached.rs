@@ -1,0 +1,43 @@
+//! Finds classes to which no packet goes: no rule leads to them, and they are not the default.
+
+use altq_engine::classify::Order;
+use altq_engine::spec::ClassId;
+
+use crate::diagnostic::{Diagnostic, Findings};
+use crate::policy::Link;
+
+/// Warns of each class without children to which neither a rule nor `default` leads. A link whose
+/// author wrote no rule at all is left alone: its packets come classified, as in `altq replay`.
+/// `children` are those of each class.
+pub fn check(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
+    if !(0..link.spec.rules.rules.len()).any(|rule| written(link, rule)) {
+        return;
+    }
+    let mut reached = vec![false; link.classes.len()];
+    for class in link.spec.rules.rules.iter().map(|rule| rule.class).chain(link.spec.default) {
+        if let Some(reached) = reached.get_mut(class as usize) {
+            *reached = true;
+        }
+    }
+    for (id, class) in link.classes.iter().enumerate().skip(1) {
+        let leaf = children.get(id).is_none_or(Vec::is_empty);
+        if reached[id] || !leaf || class.made {
+            continue;
+        }
+        let name = &class.name;
+        let message = format!("no rule leads to `{name}` and it is not the default, so it gets no packets");
+        let way = match link.spec.rules.order {
+            Order::First => format!("write a `match … -> {name}`, or leave the class out"),
+            Order::Altq => format!("write a `filter` for `{name}`, or leave the class out"),
+        };
+        findings.push(Diagnostic::warning("never-reached", class.span, message).help(way));
+    }
+}
+
+/// Whether the author of the policy wrote a rule. The others are those of a control class, which
+/// have the place of the word `control` or of the class.
+fn written(link: &Link, rule: usize) -> bool {
+    let class = link.spec.rules.rules.get(rule).and_then(|rule| link.classes.get(rule.class as usize));
+    let (Some(class), Some(place)) = (class, link.rules.get(rule)) else { return false };
+    !class.made && class.span != *place && !class.words.contains(&("control", *place))
+}
