@@ -38,9 +38,17 @@ fn every(class: &str, bytes: u32, from: u64, gap: u64, n: u64) -> Vec<(u64, Stri
     (0..n).map(|k| (from + k * gap, class.to_owned(), bytes)).collect()
 }
 
+const MS: u64 = 1_000_000;
+const S: u64 = 1000 * MS;
+
+/// b and c have packets for 2.4 s at 2 and 5 Mbit/s. After a second a sends a burst of two packets,
+/// and then one every 6 ms: 2 Mbit/s.
+fn overcommitted() -> Vec<(u64, String, u32)> {
+    let (b, c) = (every("b", 1500, 0, 0, 400), every("c", 1500, 0, 0, 1000));
+    [b, c, every("a", 1500, S, 0, 1), every("a", 1500, S, 6 * MS, 100)].concat()
+}
+
 fn inputs() -> Vec<Input> {
-    const MS: u64 = 1_000_000;
-    const S: u64 = 1000 * MS;
     vec![
         Input {
             // The link's own 1 Mbit/s: a burst of two packets, and then one packet every 12 ms.
@@ -96,6 +104,61 @@ fn inputs() -> Vec<Input> {
             laws: &[("a", Law::Waits), ("b", Law::Rate), ("c", Law::Rate)],
             // Three bursts of 3000 bytes and a packet at 1 kbit/s, and 3 ns for rounding.
             bound: Some(84 * S + 3),
+        },
+        Input {
+            // a and b are guaranteed twice what the class above them is, and that is its limit. What
+            // all leaves are guaranteed fits, and guarantees go past the limits of classes above.
+            name: "an inner class of which more is guaranteed than it has, cbq",
+            policy: "link l { rate 10Mbit/s overcommit scheduler cbq
+                class g { rate 2Mbit/s class a { rate 2Mbit/s }
+                    class b { rate 2Mbit/s queue drop_tail { limit 1000packets } } }
+                class c { rate 5Mbit/s default queue drop_tail { limit 2000packets } } }",
+            packets: overcommitted(),
+            laws: &[("a", Law::Waits), ("b", Law::Rate), ("c", Law::Rate)],
+            // Three bursts of 3000 bytes and a packet at 10 Mbit/s.
+            bound: Some(8_400_000),
+        },
+        Input {
+            // The classes below the link are guaranteed 13 of its 10 Mbit/s, their leaves 9.
+            name: "a link of which inner classes are guaranteed more than it has, cbq",
+            policy: "link l { rate 10Mbit/s overcommit scheduler cbq
+                class g { rate 8Mbit/s borrow class a { rate 2Mbit/s }
+                    class b { rate 2Mbit/s queue drop_tail { limit 1000packets } } }
+                class c { rate 5Mbit/s default queue drop_tail { limit 2000packets } } }",
+            packets: overcommitted(),
+            laws: &[("a", Law::Waits), ("b", Law::Rate), ("c", Law::Rate)],
+            bound: Some(8_400_000),
+        },
+        Input {
+            name: "an inner class of which more is guaranteed than it has, htb",
+            policy: "link l { rate 10Mbit/s overcommit scheduler htb
+                class g { rate 1Mbit/s
+                    class a { rate 1Mbit/s burst 20000 cburst 20000 }
+                    class b { rate 1Mbit/s burst 20000 cburst 20000 queue drop_tail { limit 1000packets } } }
+                class c { rate 5Mbit/s burst 3000 cburst 3000 default queue drop_tail { limit 2000packets } } }",
+            packets: [every("b", 1500, 0, 0, 400), every("c", 1500, 0, 0, 1000), every("a", 1500, S, 12 * MS, 50)]
+                .concat(),
+            laws: &[("a", Law::Waits)],
+            // By buckets: those of b and c, 23,000 bytes, and a packet of each; a packet on the
+            // wire and its own: 29,000 bytes at the 4 Mbit/s that b and c leave.
+            bound: Some(58 * MS),
+        },
+        Input {
+            // Each gets 5 Mbit/s at most while the other has packets.
+            name: "shares of more than there is, hfsc",
+            policy: "link l { rate 10Mbit/s overcommit scheduler hfsc
+                class a { linkshare 6Mbit/s } class b { linkshare 6Mbit/s default } }",
+            packets: [every("a", 1500, 0, 2 * MS, 100), every("b", 1500, 0, 2 * MS, 100)].concat(),
+            laws: &[("a", Law::NoBound), ("b", Law::NoBound)],
+            bound: None,
+        },
+        Input {
+            name: "leaves that are guaranteed more than the link has, cbq",
+            policy: "link l { rate 10Mbit/s overcommit scheduler cbq
+                class a { rate 6Mbit/s } class b { rate 6Mbit/s default } }",
+            packets: [every("a", 1500, 0, 2 * MS, 100), every("b", 1500, 0, 2 * MS, 100)].concat(),
+            laws: &[("a", Law::NoBound), ("b", Law::NoBound)],
+            bound: None,
         },
         Input {
             // The default quanta are equal, though the rates are 4 : 1.

@@ -157,7 +157,8 @@ fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
         };
         let span = guarantee_place(link, over);
         let diagnostic = if link.overcommit {
-            let help = "where all of them have traffic none can count on its guarantee";
+            let help = "where all of them have traffic not each gets its guarantee; a class for which `altq check` \
+                        prints a delay does";
             Diagnostic::warning(code, span, message).help(help)
         } else {
             Diagnostic::error(code, span, message).help("lower a share, or write `overcommit` in the link")

@@ -260,6 +260,14 @@ impl<'l> Promises<'l> {
             Ok(promise) => promise,
             Err(why) => return DelayBound::none(why),
         };
+        // Where more may be guaranteed than there is, a class may be promised less than its
+        // guarantee. A source that keeps to the guarantee then waits ever longer.
+        if let Some(asked) = self.guaranteed(class).filter(|asked| link.overcommit && promise.rate() < *asked) {
+            let count = promise.rate();
+            return DelayBound::none(format!(
+                "the classes are guaranteed more than there is: of its {asked} it can count on {count}"
+            ));
+        }
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
         let burst = (entry.burst)(&link.spec, &spec.settings);
         let conforming = promise.delay(burst);
@@ -541,6 +549,12 @@ mod tests {
                 "link l { rate 1Mbit/s overcommit scheduler cbq class a { share 80% default } class b { share 80% } }",
                 "a",
                 "more than",
+            ),
+            (
+                "link l { rate 1Mbit/s overcommit scheduler hfsc class a { linkshare 600kbit/s default } \
+                 class b { linkshare 600kbit/s } }",
+                "a",
+                "of its 600kbit/s it can count on 500kbit/s",
             ),
             (
                 "link l { rate 1Mbit/s scheduler cbq class a { share 0% borrow default } \
