@@ -11,6 +11,7 @@ mod exit;
 #[cfg(feature = "experiments")]
 mod export;
 mod output;
+mod pattern;
 mod policy;
 #[cfg(feature = "experiments")]
 mod progress;

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use altq_config::{Diagnostic, Language, Policy, Sources, load, render};
+use altq_config::{Diagnostic, Language, Policy, Severity, Sources, load, render};
 
 /// The file from which a command reads its policy, and its language.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,19 +28,37 @@ impl PolicyFile {
 pub fn load_policy(file: &Path, language: Option<Language>) -> Option<Policy> {
     match load(file, language) {
         Ok(policy) => {
-            print_findings(&policy.warnings, &policy.sources);
+            print_findings(&policy.warnings, &policy.sources, false);
             Some(policy)
         }
         Err(failed) => {
-            print_findings(&failed.diagnostics, &failed.sources);
+            print_findings(&failed.diagnostics, &failed.sources, false);
             None
         }
     }
 }
 
-/// Prints findings on standard error, in colour on a terminal unless NO_COLOR is set.
-pub fn print_findings(diagnostics: &[Diagnostic], sources: &Sources) {
+/// The most warnings that are printed, unless all are asked for.
+const MOST_WARNINGS: usize = 20;
+
+/// Prints findings on standard error, in colour on a terminal unless NO_COLOR is set: all errors,
+/// and the first warnings, or with `all` each of them.
+pub fn print_findings(diagnostics: &[Diagnostic], sources: &Sources, all: bool) {
     let stderr = std::io::stderr();
     let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    eprint!("{}", render(diagnostics, sources, color));
+    let mut warnings = 0;
+    let shown: Vec<Diagnostic> = diagnostics
+        .iter()
+        .filter(|finding| {
+            warnings += usize::from(finding.severity == Severity::Warning);
+            all || finding.severity == Severity::Error || warnings <= MOST_WARNINGS
+        })
+        .cloned()
+        .collect();
+    eprint!("{}", render(&shown, sources, color));
+    if !all && warnings > MOST_WARNINGS {
+        let file = sources.texts.first().map_or(Path::new("FILE"), |(path, _)| path.as_path());
+        let (more, file) = (warnings - MOST_WARNINGS, file.display());
+        eprintln!("and {more} more warnings: `altq check {file} --all` prints them");
+    }
 }

@@ -203,3 +203,72 @@ fn devices_that_exclude_each_other_are_a_warning() {
         }
     }
 }
+
+/// 300 plans of three kinds below two sites, with rules of which 30 never decide.
+fn plans() -> String {
+    let (mut classes, mut rules) = (String::new(), String::new());
+    for site in 0..2 {
+        classes += &format!("class site-{site} {{ rate 400Mbit/s borrow\n");
+        for plan in 0..150 {
+            let rate = [1, 2, 4][plan % 3];
+            classes += &format!("class plan-{site}-{plan} {{ rate {rate}Mbit/s borrow ceiling 100Mbit/s }}\n");
+            rules += &format!("match dst 10.{site}.{plan}.0/24 -> plan-{site}-{plan}\n");
+            if plan < 15 {
+                rules += &format!("match dst 10.{site}.{plan}.7 -> plan-{site}-{plan}\n");
+            }
+        }
+        classes += "}\n";
+    }
+    format!("link wan {{ rate 1Gbit/s scheduler cbq\n{classes}class rest {{ rate 1Mbit/s default }}\n{rules}}}\n")
+}
+
+#[test]
+fn three_hundred_plans_fit_a_page() {
+    let path = file("plans", "plans.altq", plans().as_bytes());
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let lines = |text: &str, of: &str| text.lines().filter(|line| line.contains(of)).count();
+    let output = altq(&["check", &path]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(said.lines().count() < 50, "{said}");
+    // Each kind once at each site, and how many are like it.
+    for part in ["plan-0-0 ", "(49 more like plan-0-0)", "plan-1-2 ", "(49 more like plan-1-2)", "294 classes that"] {
+        assert!(said.contains(part), "{part} is not in:\n{said}");
+    }
+    assert!(!said.contains("plan-0-3 "), "{said}");
+    // Twenty of the thirty warnings, and how to get the others.
+    let warnings = text(&output.stderr);
+    assert_eq!(lines(&warnings, "this rule never decides"), 20);
+    assert!(warnings.contains("and 10 more warnings: `altq check ") && warnings.contains(" --all` prints them"));
+
+    let output = altq(&["check", &path, "--all"]);
+    let said = text(&output.stdout);
+    assert_eq!((lines(&said, "  plan-"), lines(&said, "more like")), (300, 0), "{said}");
+    assert_eq!(lines(&text(&output.stderr), "this rule never decides"), 30);
+    let report = json(&altq(&["check", &path, "--json"]));
+    assert_eq!(report["links"][0]["classes"].as_array().map(Vec::len), Some(304));
+    assert_eq!(report["diagnostics"].as_array().map(Vec::len), Some(30));
+}
+
+#[test]
+fn a_class_is_shown_with_what_is_below_and_above_it() {
+    let path = file("chosen", "plans.altq", plans().as_bytes());
+    let tree = |names: &[&str]| -> Vec<String> {
+        let args: Vec<&str> = names.iter().flat_map(|name| ["--class", *name]).collect();
+        let output = altq(&[&["check", &path], &args[..]].concat());
+        assert_eq!(output.status.code(), Some(0));
+        let said = String::from_utf8(output.stdout).unwrap();
+        let table = said.lines().skip_while(|line| !line.starts_with("  class ")).skip(1);
+        let name = |line: &str| line.split_whitespace().next().unwrap().to_owned();
+        table.take_while(|line| !line.is_empty()).map(name).collect()
+    };
+    assert_eq!(tree(&["plan-1-7"]), ["wan", "site-1", "plan-1-7"]);
+    assert_eq!(tree(&["plan-0-?", "rest"]).len(), 1 + 1 + 10 + 1);
+    assert_eq!(tree(&["site-0"]).len(), 1 + 1 + 150);
+    assert_eq!(tree(&["wan/plan-1-14*"]).len(), 1 + 1 + 11);
+    let output = altq(&["check", &path, "--class", "plan-1-777"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("is named \"plan-1-777\"; did you mean \"plan-1-7"), "{error}");
+    assert_eq!(altq(&["check", &path, "--class", "rest", "--json"]).status.code(), Some(2));
+}

@@ -3,11 +3,12 @@
 mod human;
 mod json;
 
-use altq_config::{Diagnostic, Policy, advice, load};
+use altq_config::{Diagnostic, Link, Policy, advice, load};
 
 use crate::exit::Exit;
-use crate::output;
 use crate::policy::{PolicyFile, print_findings};
+use crate::{output, pattern};
+use human::View;
 
 /// Options of `altq check`.
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,15 @@ pub struct Args {
     /// Prints JSON, findings included (altq.check/1)
     #[arg(long)]
     json: bool,
+    /// Prints of the classes only this one, what is below it, and what stands above it; * stands
+    /// for any text and ? for any letter, LINK/NAME for a class of that link. May be given several
+    /// times
+    #[arg(long = "class", value_name = "NAME", conflicts_with = "json")]
+    classes: Vec<String>,
+    /// Prints each class and each warning. Otherwise classes that are alike are printed once, and
+    /// of more than 20 warnings the first ones
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
 }
 
 /// Runs the command. The exit code is 2 if the policy has errors.
@@ -32,15 +42,28 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         findings.extend(policy.links.iter().flat_map(advice));
         findings.extend(refused_by_run(policy));
     }
+    if let Some(wrong) = policy.as_ref().and_then(|policy| unknown_class(args, policy)) {
+        eprintln!("altq check: {wrong}");
+        return Ok(Exit::Usage);
+    }
     if args.json {
         output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
     } else {
-        print_findings(&findings, &sources);
+        print_findings(&findings, &sources, args.all);
         if let Some(policy) = &policy {
-            output::print(&human::report(policy))?;
+            output::print(&human::report(policy, &View { classes: &args.classes, all: args.all }))?;
         }
     }
     Ok(if policy.is_some() { Exit::Ok } else { Exit::Usage })
+}
+
+/// What is wrong if `--class` names a class that the policy does not have.
+fn unknown_class(args: &Args, policy: &Policy) -> Option<String> {
+    let of_link = |link: &Link| -> Vec<(String, String)> {
+        link.classes.iter().map(|class| (link.name.clone(), class.name.clone())).collect()
+    };
+    let known: Vec<(String, String)> = policy.links.iter().flat_map(of_link).collect();
+    pattern::unknown(&args.classes, &known, &args.policy.file.display().to_string())
 }
 
 /// A warning at the first link that `altq run` would refuse beside those before it.

@@ -1,6 +1,6 @@
 //! The report for people: a tree of classes with what each is promised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use altq_config::{Device, Link, Policy, Promises};
@@ -10,22 +10,34 @@ use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::{Nanos, Rate};
 
-use crate::{output, tree};
+use crate::{output, pattern, tree};
+
+/// What of a policy is printed.
+pub struct View<'a> {
+    /// Only these classes, with wildcards, what is below them and what stands above them; all if
+    /// there is none.
+    pub classes: &'a [String],
+    /// Each class, however many are alike.
+    pub all: bool,
+}
+
+/// Of classes that are alike and have one parent, the first is printed if there are so many.
+const ALIKE: usize = 8;
 
 /// What a policy is and promises.
-pub fn report(policy: &Policy) -> String {
+pub fn report(policy: &Policy, view: &View<'_>) -> String {
     let mut out = String::new();
     for (at, link) in policy.links.iter().enumerate() {
         if at > 0 {
             out.push('\n');
         }
         // Writing to a string does not fail.
-        let _ = link_report(&mut out, link);
+        let _ = link_report(&mut out, link, view);
     }
     out
 }
 
-fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
+fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Result {
     let place = match &link.device {
         Some(Device::Interface { name, ingress: false }) => format!(", what leaves by {name}"),
         Some(Device::Interface { name, ingress: true }) => format!(", what comes in at {name}"),
@@ -62,7 +74,7 @@ fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
         writeln!(out, "  note       {note}")?;
     }
     writeln!(out)?;
-    out.push_str(&table(link));
+    out.push_str(&table(link, view));
     served(out, link)?;
     held(out, link)
 }
@@ -85,16 +97,28 @@ fn overhead(overhead: &Overhead, mtu: u32) -> String {
     format!("{} bytes a packet{mpu}{framing}: {mtu} bytes count as {}", overhead.bytes, overhead.charge(mtu))
 }
 
+/// A line of the table of classes.
+struct Line {
+    class: ClassId,
+    depth: usize,
+    /// Its columns behind the name.
+    cells: Vec<String>,
+    /// How many further classes have the same columns and the same parent, and are not printed.
+    more: usize,
+}
+
 /// The tree of classes, in columns.
-fn table(link: &Link) -> String {
+fn table(link: &Link, view: &View<'_>) -> String {
     let promises = Promises::new(link);
     let holders = link.holders();
     let head = ["class", "guarantee", "ceiling", "delay", "queue full", "queue", "priority"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut lines = Vec::new();
     // What a class had better say, below the table: a sentence does not fit a column.
     let (notes, mut beside) = (altq_config::notes(link), Vec::new());
     let mut bursts = Vec::new();
-    for (class, depth) in tree::of_link(link) {
+    let order = tree::of_link(link);
+    let shown = shown(link, &order, view.classes);
+    for (class, depth) in order.into_iter().filter(|(class, _)| shown[*class]) {
         let class = class as ClassId;
         let bound = promises.delay_bound(class);
         bursts.extend(bound.conforming.map(|_| bound.burst));
@@ -106,25 +130,44 @@ fn table(link: &Link) -> String {
             };
             format!("{} {limit}", queue.name)
         });
-        let made = if link.classes[class as usize].made { " (made)" } else { "" };
         let priority = Some(class).filter(|class| *class != ROOT && holders[*class as usize]);
         let priority = priority.and_then(|class| priority_of(link, class));
-        rows.push(vec![
-            tree::name(&format!("{}{made}", link.class_name(class)), depth),
+        let cells = vec![
             promises.guaranteed(class).map_or_else(|| "-".to_owned(), rate),
             rate(link.ceiling(class)),
             show(bound.conforming),
             show(bound.queue_full),
             queue,
             priority.map_or_else(String::new, |priority| priority.to_string()),
-        ]);
+        ];
+        lines.push(Line { class, depth, cells, more: 0 });
         if let Some(note) = notes.get(class as usize).and_then(Option::as_ref) {
-            beside.push((link.class_name(class), note));
+            beside.push((link.class_name(class), note.as_str()));
+        }
+    }
+    if !view.all && view.classes.is_empty() {
+        lines = folded(link, lines);
+    }
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut left_out = 0;
+    for line in &lines {
+        let name = link.class_name(line.class);
+        let made = if link.classes[line.class as usize].made { " (made)" } else { "" };
+        let named = tree::name(&format!("{name}{made}"), line.depth);
+        rows.push(std::iter::once(named).chain(line.cells.iter().cloned()).collect());
+        if line.more > 0 {
+            left_out += line.more;
+            rows.push(vec![tree::name(&format!("({} more like {name})", line.more), line.depth)]);
         }
     }
     // The table is indented by two.
     let width = output::width().map(|width| width.saturating_sub(2));
     let mut out = output::table_within(&rows, width).lines().fold(String::new(), |out, line| out + "  " + line + "\n");
+    if left_out > 0 {
+        out += &format!(
+            "\n  {left_out} classes that are like others are left out: --all\n  prints them, --class NAME one of them\n"
+        );
+    }
     if let (Some(least), Some(most)) = (bursts.iter().min(), bursts.iter().max()) {
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
         out += &format!(
@@ -134,11 +177,78 @@ fn table(link: &Link) -> String {
     }
     if !beside.is_empty() {
         out += "\n  better with\n";
-        for (name, note) in beside {
-            out += &format!("    {name}: {note}\n");
+        for (names, note) in alike(&beside, view.all) {
+            out += &format!("    {}: {note}\n", some(&names));
         }
     }
     out
+}
+
+/// Which classes are printed, by number: those that a name means, what is below them, and what
+/// stands above them. All if there are no names.
+fn shown(link: &Link, order: &[(usize, usize)], names: &[String]) -> Vec<bool> {
+    let parent = |class: usize| link.spec.classes.get(class).map_or(0, |spec| spec.parent as usize);
+    let mut shown = vec![names.is_empty(); link.classes.len()];
+    // Parents stand before their children.
+    for (class, _) in order {
+        let name = link.class_name(*class as ClassId);
+        let meant = names.iter().any(|pattern| pattern::means(pattern, &link.name, name));
+        shown[*class] |= meant || *class != ROOT as usize && shown[parent(*class)];
+    }
+    for (class, _) in order.iter().rev().filter(|(class, _)| *class != ROOT as usize) {
+        if shown[*class] {
+            shown[parent(*class)] = true;
+        }
+    }
+    shown
+}
+
+/// The lines without those of classes that are like an earlier one with the same parent, where
+/// there are many. The earlier one counts them.
+fn folded(link: &Link, lines: Vec<Line>) -> Vec<Line> {
+    let children = link.children();
+    let leaf = |line: &Line| children.get(line.class as usize).is_some_and(Vec::is_empty);
+    let key = |line: &Line| {
+        let parent = link.spec.classes.get(line.class as usize).map(|spec| spec.parent);
+        leaf(line).then(|| (parent, line.cells.clone()))
+    };
+    let mut groups: HashMap<_, usize> = HashMap::new();
+    for group in lines.iter().filter_map(key) {
+        *groups.entry(group).or_default() += 1;
+    }
+    let mut kept = Vec::with_capacity(lines.len());
+    for mut line in lines {
+        let Some(group) = key(&line) else {
+            kept.push(line);
+            continue;
+        };
+        match groups.get_mut(&group) {
+            // Printed with the first of its group.
+            Some(0) => continue,
+            Some(count) if *count >= ALIKE => {
+                line.more = *count - 1;
+                *count = 0;
+            }
+            _ => {}
+        }
+        kept.push(line);
+    }
+    kept
+}
+
+/// Names with the same note together, in the order of the first of each. With `each` every name is
+/// alone.
+fn alike<'a>(notes: &[(&'a str, &'a str)], each: bool) -> Vec<(Vec<&'a str>, &'a str)> {
+    let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (name, note) in notes {
+        let place = if each { groups.len() } else { *places.entry(*note).or_insert(groups.len()) };
+        match groups.get_mut(place) {
+            Some((names, _)) => names.push(*name),
+            None => groups.push((vec![*name], *note)),
+        }
+    }
+    groups
 }
 
 /// The priority of a class, if its scheduler serves by priority within the guarantees.
