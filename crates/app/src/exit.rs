@@ -67,7 +67,7 @@ impl Exit {
             TrafficError::Unsupported(_) | TrafficError::Refused { why: Refusal::Unsupported, .. } => Exit::Unsupported,
             TrafficError::NotPermitted(_) | TrafficError::Refused { why: Refusal::Token, .. } => Exit::NotPermitted,
             TrafficError::Refused { why: Refusal::Cap | Refusal::Busy, .. } => Exit::Refused,
-            TrafficError::Io { source, .. } => match Errno::from_io_error(source) {
+            TrafficError::Io { error, .. } => match Errno::from_io_error(error) {
                 Some(Errno::PERM | Errno::ACCESS) => Exit::NotPermitted,
                 // The kernel has no such protocol, call or option.
                 Some(
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_missing_right_is_6_and_what_the_host_lacks_is_7() {
         let io = |code: Errno| io::Error::from(code);
-        let traffic = |code| anyhow::Error::from(TrafficError::Io { doing: "a socket".into(), source: io(code) });
+        let traffic = |code| anyhow::Error::from(TrafficError::Io { doing: "a socket".into(), error: io(code) });
         let refused = |why| anyhow::Error::from(TrafficError::Refused { why, reason: "no".into() });
         let (what, right) = ("sending", "CAP_NET_RAW");
         let mut table: Vec<(anyhow::Error, u8)> = vec![

@@ -4,7 +4,8 @@
 //! Every flow has a receiver and one or more senders. Receivers are ready before the run starts;
 //! senders wait for their flow's start. A flow's figures are those of its receiver.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -125,6 +126,52 @@ pub struct Running {
     meters: Vec<Arc<Meter>>,
     stop: Arc<AtomicBool>,
     threads: Vec<(String, JoinHandle<Result<(), Error>>)>,
+    /// Sockets of receivers by which flows the other way send too: by own address and peer.
+    calls: HashMap<(SocketAddr, SocketAddr), UdpSocket>,
+}
+
+/// Which other flows of datagrams use the addresses and ports of a flow of datagrams. A kernel
+/// gives an address and port to one socket, unless the sockets agree to share it and each has a
+/// peer of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ends {
+    /// The DSCP of the flow the other way, between the same addresses and ports: the two directions
+    /// of a call. One socket at each end sends the one and receives the other.
+    back: Option<u8>,
+    /// Another flow has its source address and port as well.
+    from: bool,
+    /// Another flow has its destination address and port as well.
+    to: bool,
+}
+
+/// The [`Ends`] of all flows.
+///
+/// # Errors
+/// Two flows of datagrams that a kernel cannot tell apart.
+fn ends(flows: &[Flow]) -> anyhow::Result<Vec<Ends>> {
+    let mut used: HashMap<SocketAddr, u32> = HashMap::new();
+    let mut ways: HashMap<(SocketAddr, SocketAddr), &Flow> = HashMap::new();
+    for flow in flows.iter().filter(|flow| matches!(flow.kind, Kind::Datagrams(_)) && flow.from.port() != 0) {
+        *used.entry(flow.from).or_default() += 1;
+        *used.entry(flow.to).or_default() += 1;
+        if let Some(other) = ways.insert((flow.from, flow.to), flow) {
+            bail!(
+                "flows `{}` and `{}` both go from {} to {}: nothing tells their packets apart; give one of them \
+                 another `sport`",
+                other.name,
+                flow.name,
+                flow.from,
+                flow.to
+            );
+        }
+    }
+    let shared = |at: &SocketAddr| used.get(at).is_some_and(|flows| *flows > 1);
+    let one = |flow: &Flow| Ends {
+        back: ways.get(&(flow.to, flow.from)).map(|back| back.dscp),
+        from: shared(&flow.from),
+        to: shared(&flow.to) && flow.from.port() != 0,
+    };
+    Ok(flows.iter().map(one).collect())
 }
 
 /// The spans in which a flow sends.
@@ -139,28 +186,30 @@ pub fn start(
     epoch: Epoch,
     window: (Duration, Duration),
 ) -> anyhow::Result<Running> {
-    let mut running = Running { meters: Vec::new(), stop: Arc::default(), threads: Vec::new() };
+    let ends = ends(flows)?;
+    let mut running =
+        Running { meters: Vec::new(), stop: Arc::default(), threads: Vec::new(), calls: HashMap::new() };
     let mut shared = Vec::new();
     for _ in flows {
         let meter = Arc::new(Meter::new(Keep::All, window.0.as_nanos() as u64..window.1.as_nanos() as u64));
         running.meters.push(meter.clone());
         shared.push(Shared { meter, stop: running.stop.clone(), epoch });
     }
-    for (flow, shared) in flows.iter().zip(&shared) {
+    for ((flow, shared), ends) in flows.iter().zip(&shared).zip(&ends) {
         let far = match flow.side {
             Side::Sources => topology.side(Side::Sinks),
             Side::Sinks => topology.side(Side::Sources),
         };
         running
-            .receiver(far, flow, shared.clone())
+            .receiver(far, flow, *ends, shared.clone())
             .map_err(unsupported)
             .with_context(|| format!("flow `{}`", flow.name))?;
     }
-    for (flow, shared) in flows.iter().zip(&shared) {
+    for ((flow, shared), ends) in flows.iter().zip(&shared).zip(&ends) {
         let spans: Spans =
             flow.active.iter().map(|(begin, end)| (epoch.start() + *begin, epoch.start() + *end)).collect();
         running
-            .senders(topology.side(flow.side), flow, &spans, shared)
+            .senders(topology.side(flow.side), flow, *ends, &spans, shared)
             .with_context(|| format!("flow `{}`", flow.name))?;
     }
     Ok(running)
@@ -219,7 +268,7 @@ impl Running {
         Ok(())
     }
 
-    fn receiver(&mut self, namespace: &Namespace, flow: &Flow, shared: Shared) -> anyhow::Result<()> {
+    fn receiver(&mut self, namespace: &Namespace, flow: &Flow, ends: Ends, shared: Shared) -> anyhow::Result<()> {
         let (at, name) = (flow.to, flow.name.as_str());
         match &flow.kind {
             Kind::Bulk { tuning, .. } => {
@@ -241,7 +290,16 @@ impl Running {
                 })
             }
             Kind::Datagrams(_) => {
-                let socket = namespace.run(|| socket::udp(at, 0))??;
+                let peer = flow.from;
+                let socket = namespace.run(|| match ends {
+                    Ends { back: Some(dscp), .. } => socket::udp_of_peer(at, peer, dscp),
+                    Ends { to: true, .. } => socket::udp_of_peer(at, peer, 0),
+                    _ => socket::udp(at, 0),
+                })??;
+                if ends.back.is_some() {
+                    let both = socket.try_clone().doing(|| "a socket for both directions")?;
+                    self.calls.insert((at, peer), both);
+                }
                 if let Some(Flood { payload, .. }) = flow.flood {
                     return self.thread(name, namespace, move || flood::count(&socket, payload, &shared));
                 }
@@ -260,15 +318,30 @@ impl Running {
         }
     }
 
-    fn senders(&mut self, namespace: &Namespace, flow: &Flow, spans: &Spans, shared: &Shared) -> anyhow::Result<()> {
+    fn senders(
+        &mut self,
+        namespace: &Namespace,
+        flow: &Flow,
+        ends: Ends,
+        spans: &Spans,
+        shared: &Shared,
+    ) -> anyhow::Result<()> {
         let to = flow.to;
         if let Kind::Datagrams(datagrams) = &flow.kind {
             let (from, dscp, datagrams, spans, shared) =
                 (flow.from, flow.dscp, datagrams.clone(), spans.clone(), shared.clone());
             let many = flow.flood;
+            let call = self.calls.remove(&(from, to));
             return self.thread(&flow.name, namespace, move || {
-                let socket = socket::udp(from, dscp)?;
-                socket.connect(to).doing(|| format!("no route from {from} to {to}"))?;
+                let socket = match call {
+                    Some(socket) => socket,
+                    None if ends.from => socket::udp_of_peer(from, to, dscp)?,
+                    None => {
+                        let socket = socket::udp(from, dscp)?;
+                        socket.connect(to).doing(|| format!("no route from {from} to {to}"))?;
+                        socket
+                    }
+                };
                 match many {
                     Some(Flood { payload, interval }) => flood::send(&socket, payload, interval, &spans, &shared)?,
                     None => udp::send(&socket, &datagrams, &spans, &shared)?,
@@ -360,4 +433,52 @@ fn nth(from: SocketAddr, n: u32) -> anyhow::Result<SocketAddr> {
     }
     let port = u32::from(from.port()) + n;
     Ok(SocketAddr::new(from.ip(), u16::try_from(port).with_context(|| format!("source port {port} is over 65535"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_cases::case::{Pace, Shape, Udp};
+    use altq_engine::units::Rate;
+
+    use super::*;
+
+    fn flow(name: &str, from: &str, to: &str, dscp: u8) -> Flow {
+        let udp = Udp { sizes: vec![200], shape: Shape::Constant(Pace::Rate(Rate::kbit_s(80))) };
+        Flow {
+            name: name.into(),
+            side: Side::Sources,
+            from: from.parse().unwrap(),
+            to: to.parse().unwrap(),
+            active: Vec::new(),
+            stagger: Duration::ZERO,
+            dscp,
+            kind: Kind::Datagrams(Datagrams { udp, seed: 1, stream: 0, rates: Vec::new(), local: None }),
+            flood: None,
+        }
+    }
+
+    #[test]
+    fn flows_that_share_addresses_and_ports() {
+        let (a, b) = ("10.0.0.1:5004", "10.0.1.1:5004");
+        let of = |flows: &[Flow]| ends(flows).unwrap();
+        let alone = Ends::default();
+        assert_eq!(of(&[flow("f", a, b, 46), flow("g", "10.0.0.1:10001", "10.0.1.1:5005", 0)]), [alone; 2]);
+        // The two directions of a call.
+        let call = |dscp| Ends { back: Some(dscp), from: true, to: true };
+        assert_eq!(of(&[flow("there", a, b, 46), flow("back", b, a, 34)]), [call(34), call(46)]);
+        // Two calls to one address and port; one from there that goes elsewhere.
+        let to_one = [flow("f", a, b, 0), flow("g", "10.0.0.2:5004", b, 0), flow("h", b, "10.0.0.3:6000", 0)];
+        let expected = [Ends { to: true, ..alone }, Ends { to: true, ..alone }, Ends { from: true, ..alone }];
+        assert_eq!(of(&to_one), expected);
+        let twice = ends(&[flow("f", a, b, 0), flow("g", a, b, 0)]).unwrap_err().to_string();
+        assert!(twice.contains("flows `f` and `g` both go from 10.0.0.1:5004 to 10.0.1.1:5004"), "{twice}");
+    }
+
+    #[test]
+    fn an_error_of_the_kernel_is_said_once() {
+        let in_use = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        let said = in_use.to_string();
+        let error = Err::<(), _>(in_use).doing(|| "cannot bind to 10.0.0.1:5004").context("flow `f`").unwrap_err();
+        assert_eq!(format!("{error:#}"), format!("flow `f`: cannot bind to 10.0.0.1:5004: {said}"));
+    }
 }

@@ -80,7 +80,7 @@ fn one(
     shared: &Shared,
 ) -> Result<bool, Error> {
     let mut connection = socket::connect_tcp(from, to, tuning)?;
-    let io = |error: std::io::Error| Error::Io { doing: "a short connection".into(), source: error };
+    let io = |error: std::io::Error| Error::Io { doing: "a short connection".into(), error };
     connection.write_all(first).map_err(io)?;
     let (mut answer, begin) = ([0; 1], Instant::now());
     loop {

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A call to the kernel failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {error}")]
     Io {
         /// What was being done.
         doing: String,
-        /// The kernel's error.
-        source: io::Error,
+        /// The kernel's error. The text above has it, so it is no further cause of this one.
+        error: io::Error,
     },
     /// This host lacks something that is needed.
     #[error("{0}")]
@@ -64,6 +64,6 @@ pub trait Doing<T> {
 
 impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T, Error> {
-        self.map_err(|error| Error::Io { doing: what().into(), source: error.into() })
+        self.map_err(|error| Error::Io { doing: what().into(), error: error.into() })
     }
 }

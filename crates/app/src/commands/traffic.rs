@@ -568,7 +568,7 @@ fn refused(error: &Error, server: Option<SocketAddr>) -> Exit {
             ": run it with sudo, or see whether a firewall of this host forbids it"
         }
         Error::Io { .. } if exit == Exit::Unsupported => ": this host's kernel lacks it",
-        Error::Io { source, .. } if server.is_some() => match source.kind() {
+        Error::Io { error, .. } if server.is_some() => match error.kind() {
             io::ErrorKind::ConnectionRefused => ": does `altq traffic server` run there?",
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                 ": is it there, and does a firewall let this port through?"

@@ -184,7 +184,7 @@ impl Running {
         let mut to = session.server;
         to.set_port(spec.port);
         let named = |error: Error| match error {
-            Error::Io { doing, source } => Error::Io { doing: format!("flow `{}`: {doing}", spec.name), source },
+            Error::Io { doing, error } => Error::Io { doing: format!("flow `{}`: {doing}", spec.name), error },
             Error::Ended(why) => Error::Ended(format!("flow `{}`: {why}", spec.name)),
             Error::Unsupported(why) => Error::Unsupported(format!("flow `{}`: {why}", spec.name)),
             Error::NotPermitted(why) => Error::NotPermitted(format!("flow `{}`: {why}", spec.name)),

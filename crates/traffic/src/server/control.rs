@@ -99,7 +99,7 @@ impl Control<'_> {
     }
 
     fn converse(&mut self, client: &[u8; NONCE]) -> Result<(), Error> {
-        let limits = |error: std::io::Error| Error::Io { doing: "a control connection".into(), source: error };
+        let limits = |error: std::io::Error| Error::Io { doing: "a control connection".into(), error };
         self.connection.set_read_timeout(Some(POLL)).map_err(limits)?;
         // A client that does not read the server's messages counts as gone.
         self.connection.set_write_timeout(Some(Duration::from_secs(5))).map_err(limits)?;
