@@ -29,7 +29,7 @@ pub fn text(description: &str, result: &CaseResult, chosen: &Chosen) -> String {
             rows.push(vec![
                 outcome.name.clone(),
                 format!("{sign}{}{tolerance}", unit(outcome.expected)),
-                outcome.measured.map_or("nothing".into(), unit),
+                outcome.shown(unit),
                 match outcome.pass {
                     _ if !result.valid => "INVALID".into(),
                     true => "PASS".into(),
@@ -181,7 +181,7 @@ fn table(result: &CaseResult) -> String {
             for column in &columns {
                 let cell = of_line().find(|f| f.column.as_deref() == *column);
                 cells.push(match cell.map(|f| (f.measured, f.error, &f.not_reproduced)) {
-                    None | Some((None, _, _)) => "-".into(),
+                    None | Some((None, _, _)) => cell.and_then(|f| f.missing.clone()).unwrap_or("-".into()),
                     Some((Some(value), None, _)) => digits(value),
                     Some((Some(value), Some(error), None)) => format!("{} ({:+.1} %)", digits(value), error * 100.0),
                     Some((Some(value), Some(error), Some(_))) => {

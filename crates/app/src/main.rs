@@ -45,7 +45,8 @@ enum Command {
     /// Shows in a minute what altq does: the same traffic through a FIFO and through altq
     #[cfg(feature = "experiments")]
     Demo(commands::demo::Args),
-    /// Reads a policy, and prints what is wrong with it and what it promises; changes nothing
+    /// Reads a policy, and prints what is wrong with it and what it promises; or a case, and prints
+    /// what is wrong with it. Runs and changes nothing
     Check(check::Args),
     /// Prints a policy of any language in the native language
     Convert(convert::Args),

@@ -436,14 +436,42 @@ fn the_obvious_slips_are_answered() {
         ),
         (case.replace("size = 100", "colour = 100"), "unknown field `colour`. The fields here: name, kind,"),
         (case.replace("description = 'd'\n", ""), "wrong.toml:1:1: missing field `description`"),
+        // What only the policy knows: the names of classes, and of the counters that they have.
+        (
+            format!("{case}class = 'xx'\n"),
+            "wrong.toml:14:9: no link that the flow passes has a class \"xx\"",
+        ),
+        (
+            format!(
+                "{case}[[expect]]\nname = 'e'\nmeasure = 'counter'\nclass = 'wan'\ncounter = 'droped'\n\
+                 expected = 0\ntolerance = 1\nsource = 's'\n"
+            ),
+            "wrong.toml:18:11: tc -s prints no number \"droped\" of this class: did you mean `dropped`?",
+        ),
     ];
     for (text, said) in slips {
         folder.write("wrong.toml", &text);
-        let (code, _, error) = folder.altq(&["sim", "wrong.toml"]);
-        assert!(code == 2 && error.contains(said), "{code} {error}");
+        // `check` says the same without running the case.
+        for command in ["sim", "check"] {
+            let (code, _, error) = folder.altq(&[command, "wrong.toml"]);
+            assert!(code == 2 && error.contains(said), "{command}: {code} {error}");
+        }
+        let (code, json, _) = folder.altq(&["check", "wrong.toml", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let found = &json["diagnostics"][0];
+        assert!(code == 2 && json["schema"] == "altq.check/1" && json["ok"] == false, "{json}");
+        assert!(found["file"] == "wrong.toml" && found["line"].as_u64() > Some(0), "{json}");
+        let message = found["message"].as_str().unwrap();
+        assert!(said.split(": ").last().is_some_and(|end| message.contains(end.trim())), "{said}: {message}");
     }
+    let (code, said, error) = folder.altq(&["check", "right.toml"]);
+    assert!(code == 0 && error.is_empty(), "{code} {error}");
+    assert!(said.contains("case c: no errors\n  2 hosts, 1 link, 1 flow, 0 events, 0 expectations"), "{said}");
+    let (code, json, _) = folder.altq(&["check", "right.toml", "--json"]);
+    assert!(code == 0 && json.contains("\"ok\":true"), "{json}");
+    assert_eq!(folder.altq(&["check", "right.toml", "--class", "wan"]).0, 2);
     // A case where a policy belongs, and the other way round.
-    for command in [&["check"][..], &["convert"], &["run"], &["replay", "--arrivals", "list.csv"]] {
+    for command in [&["convert"][..], &["run"], &["replay", "--arrivals", "list.csv"]] {
         let (code, _, error) = folder.altq(&[command, &["right.toml"]].concat());
         assert!(code == 2 && error.contains("error[a-case]"), "{code} {error}");
         assert!(error.contains("`altq sim right.toml` or `altq lab right.toml` runs it"), "{error}");

@@ -188,6 +188,9 @@ pub struct Outcome {
     /// The measured value; `None` if there was nothing to measure. Of several seeds it is the mean.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
+    /// Why there is no measured value, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// The value at each seed, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Option<f64>>,
@@ -206,7 +209,19 @@ pub struct Outcome {
     pub published: bool,
 }
 
+/// Why a counter has no value.
+const NO_COUNTER: &str = "no such counter";
+
 impl Outcome {
+    /// The measured value as `show` writes it; without one the reason.
+    pub fn shown(&self, show: impl FnOnce(f64) -> String) -> String {
+        match (self.measured, &self.missing) {
+            (Some(measured), _) => show(measured),
+            (None, Some(why)) => why.clone(),
+            (None, None) => "nothing".to_owned(),
+        }
+    }
+
     /// Judges a measured figure.
     pub fn judge(case: &Case, column: &Column, expectation: &Expectation, measured: Option<f64>) -> Outcome {
         let measure = expectation.probe.measure;
@@ -229,6 +244,7 @@ impl Outcome {
             tolerance: expectation.tolerance,
             bound: expectation.bound,
             measured,
+            missing: (measured.is_none() && measure == Measure::Counter).then(|| NO_COUNTER.to_owned()),
             samples: Vec::new(),
             half_width: None,
             fails_at: Vec::new(),
@@ -256,6 +272,9 @@ pub struct FigureResult {
     /// if there was nothing to measure.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
+    /// Why there is no measured value, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// The value of each sample, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Option<f64>>,

@@ -140,6 +140,7 @@ mod tests {
             tolerance: 1.0,
             bound: Bound::Within,
             measured: Some(measured),
+            missing: None,
             pass: (measured - 10.0).abs() <= 1.0,
             source: "by hand".into(),
             published: false,

@@ -30,6 +30,8 @@ pub struct ColumnResult<'a> {
     pub notes: Vec<String>,
     /// Why the figures cannot be trusted.
     pub invalid: Vec<String>,
+    /// The run is a turn whose figures are left out, because they cannot be trusted.
+    pub left_out: bool,
 }
 
 /// The figures of a case. `measure` returns the value of a probe.
@@ -100,9 +102,14 @@ fn notes(run: &Run, ran: &ColumnResult<'_>, result: &mut CaseResult) {
 /// Adds the outcomes of the columns of a single case to its result.
 pub fn collect(case: &Case, ran: Vec<ColumnResult<'_>>, result: &mut CaseResult) {
     for ran in ran {
+        let missing = |why: Option<String>, measured: Option<f64>| match measured {
+            None if ran.left_out => Some("this turn was left out".to_owned()),
+            _ => why,
+        };
         for (at, (expectation, measured)) in case.expectations.iter().zip(&ran.measured).enumerate() {
             if expectation.concerns(&ran.column, result.world) && !ran.unjudged.contains(&at) {
-                result.expectations.push(Outcome::judge(case, &ran.column, expectation, *measured));
+                let outcome = Outcome::judge(case, &ran.column, expectation, *measured);
+                result.expectations.push(Outcome { missing: missing(outcome.missing, *measured), ..outcome });
             }
         }
         for (figure, measured) in case.figures.iter().zip(&ran.figures) {
@@ -112,6 +119,7 @@ pub fn collect(case: &Case, ran: Vec<ColumnResult<'_>>, result: &mut CaseResult)
                 figure: figure.name.clone(),
                 unit: figure.unit.name.into(),
                 measured: measured.map(|m| m / figure.unit.factor),
+                missing: missing(None, *measured),
                 samples: Vec::new(),
                 half_width: None,
                 published: None,
@@ -141,9 +149,17 @@ struct Cell<'a> {
     measured: Vec<Vec<Option<f64>>>,
     /// Indices of the expectations that are left out.
     unjudged: Vec<usize>,
+    /// The number of its runs, and of those whose figures are left out.
+    runs: usize,
+    left_out: usize,
 }
 
 impl Cell<'_> {
+    /// Why it has no figures, if all of its runs are left out.
+    fn missing(&self) -> Option<String> {
+        (self.runs > 0 && self.left_out == self.runs).then(|| format!("all {} turns were left out", self.runs))
+    }
+
     /// The mean over the samples, if each of them has a value; a ratio is that of the means. With
     /// turns it is the median; a ratio is then the median of the ratios of the turns.
     fn figure(&self, at: usize, turns: bool) -> Option<f64> {
@@ -193,6 +209,8 @@ impl<'a> Cells<'a> {
             result.peers.extend(ran.peers);
             ran.series.into_iter().for_each(|series| result.keep(series));
         }
+        cell.runs += 1;
+        cell.left_out += usize::from(ran.left_out);
         cell.figures.iter_mut().zip(ran.figures).for_each(|(list, one)| list.push(one));
         cell.measured.iter_mut().zip(ran.measured).for_each(|(list, one)| list.push(one));
     }
@@ -224,14 +242,17 @@ impl<'a> Cells<'a> {
                     None if self.turns => cell.measured.get(at).and_then(|samples| median(samples)),
                     None => cell.measured.get(at).and_then(|samples| mean(samples)),
                 };
-                result.expectations.push(Outcome::judge(case, column, expectation, measured));
+                let outcome = Outcome::judge(case, column, expectation, measured);
+                let missing = cell.missing().filter(|_| measured.is_none()).or(outcome.missing);
+                result.expectations.push(Outcome { missing, ..outcome });
             }
             for (at, figure) in case.figures.iter().enumerate() {
                 let measured = cell.figure(at, self.turns).map(|m| m / figure.unit.factor);
                 let published = run.row.and_then(|row| file.rows[row].published.get(&figure.name));
+                let missing = cell.missing().filter(|_| measured.is_none() && figure.here);
                 // A figure without a measured and without a published value does not belong to this
                 // row.
-                if measured.is_none() && published.is_none() {
+                if measured.is_none() && published.is_none() && missing.is_none() {
                     continue;
                 }
                 let samples = cell.figures.get(at).filter(|s| s.len() > 1);
@@ -241,6 +262,7 @@ impl<'a> Cells<'a> {
                     figure: figure.name.clone(),
                     unit: figure.unit.name.into(),
                     measured,
+                    missing,
                     samples: samples.into_iter().flatten().map(|s| s.map(|s| s / figure.unit.factor)).collect(),
                     half_width: None,
                     published: published.map(|p| p.value),
@@ -275,6 +297,7 @@ fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
                 tolerance: comparison.tolerance,
                 bound: comparison.bound,
                 measured,
+                missing: cells.cells.values().find_map(Cell::missing).filter(|_| measured.is_none()),
                 samples: Vec::new(),
                 half_width: None,
                 fails_at: Vec::new(),

@@ -99,6 +99,7 @@ impl LeftOutTurns {
         self.turns += 1;
         for ran in ran {
             self.why.append(&mut ran.invalid);
+            ran.left_out = true;
             ran.figures.iter_mut().chain(&mut ran.measured).for_each(|figure| *figure = None);
         }
     }
@@ -106,7 +107,8 @@ impl LeftOutTurns {
     /// Adds a note to the result: how many turns were left out, and why.
     fn note_in(self, turns: u32, place: &str, result: &mut CaseResult) {
         let Some(why) = self.why.first() else { return };
-        let said = format!("{place}: {} of {turns} turns were left out, the first because {why}", self.turns);
+        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        let said = format!("{place}{} of {turns} turns were left out, the first because {why}", self.turns);
         if self.turns * 2 < turns { result.notes.push(said) } else { result.invalid(said) }
     }
 }
@@ -151,4 +153,62 @@ pub fn retain_possible(file: &mut CaseFile, options: &Options) -> LeftOut {
     };
     let notes = said.iter().map(note).collect();
     LeftOut { notes, reasons: said.into_iter().map(|(reason, ..)| reason).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::path::Path;
+
+    use super::*;
+
+    const CASE: &str = "name = 'c'\ndescription = 'd'\nturns = 3\nduration = '${seconds}'\n\
+        hosts = [{ name = 'a' }, { name = 'b' }]\n\
+        links = [{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }]\n\
+        flows = [{ name = 'f', kind = 'tcp_bulk', from = 'a', to = 'b' }]\n\
+        figures = [{ name = 'got', measure = 'goodput', flow = 'f', unit = 'bit/s' }]\n\
+        rows = [{ name = 'short', values = { seconds = '2s' } }]\n\
+        [[columns]]\nname = 'one'\npolicy = 'link wan { rate 2Mbit/s  scheduler cbq  \
+        class x { share 100%  default } }'\n\
+        [[expect]]\nname = 'enough'\nfigure = 'got'\nexpected = 5\ntolerance = 1\nsource = 'by hand'\n";
+
+    #[test]
+    fn turns_that_are_left_out_are_named_in_place_of_figures() {
+        let file = CaseFile::parse(CASE, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
+        let run = &file.runs[0];
+        let turn = |why: &[&str]| ColumnResult {
+            column: Cow::Borrowed(&run.case.columns[0]),
+            figures: vec![Some(5.0)],
+            measured: vec![Some(5.0)],
+            unjudged: Vec::new(),
+            flows: Vec::new(),
+            classes: Vec::new(),
+            peers: Vec::new(),
+            series: None,
+            notes: Vec::new(),
+            invalid: why.iter().map(|why| why.to_string()).collect(),
+            left_out: false,
+        };
+        let assembled = |turns: [&[&str]; 3]| {
+            let (mut left_out, mut all) = (LeftOutTurns::default(), Vec::new());
+            for why in turns {
+                let mut ran = vec![turn(why)];
+                left_out.take_from(&mut ran);
+                all.push((run, ran));
+            }
+            let mut result = CaseResult::new("c", World::Lab, 1);
+            table::assemble(&file, all, &mut result);
+            left_out.note_in(3, "", &mut result);
+            result
+        };
+        let none = assembled([&["it was late"], &["it was late"], &["it was late"]]);
+        assert!(!none.valid);
+        assert_eq!(none.notes, ["3 of 3 turns were left out, the first because it was late"]);
+        let said = Some("all 3 turns were left out");
+        assert_eq!((none.figures[0].measured, none.figures[0].missing.as_deref()), (None, said));
+        assert_eq!((none.expectations[0].measured, none.expectations[0].missing.as_deref()), (None, said));
+        let most = assembled([&["it was late"], &[], &[]]);
+        assert!(most.valid && most.expectations[0].pass);
+        assert_eq!((most.figures[0].measured, &most.figures[0].missing), (Some(5.0), &None));
+    }
 }

@@ -139,6 +139,7 @@ mod tests {
             series: None,
             notes: vec![format!("note {at}")],
             invalid: if at == 2 { vec!["late".into()] } else { Vec::new() },
+            left_out: false,
         }
     }
 

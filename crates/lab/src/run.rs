@@ -168,6 +168,7 @@ impl Prepared<'_> {
             series: Some(series::of(&figures, name, bins)),
             notes: own.notes,
             invalid: doubts.notes,
+            left_out: false,
         })
     }
 

@@ -355,7 +355,7 @@ fn failures(sources: &[Source<'_>]) -> String {
         }
         for outcome in result.expectations.iter().filter(|outcome| !outcome.pass) {
             let unit = outcome.measure.unit().name();
-            let measured = outcome.measured.map_or("nothing".into(), |measured| text::figure(measured, unit));
+            let measured = outcome.shown(|measured| text::figure(measured, unit));
             out += &format!(
                 "- `{}` ({}): {measured} where {} was expected ({})\n",
                 outcome.name,
@@ -390,6 +390,7 @@ mod tests {
                 figure: "slow".into(),
                 unit: "kbit/s".into(),
                 measured: Some(measured),
+                missing: None,
                 samples: Vec::new(),
                 half_width: None,
                 published: None,

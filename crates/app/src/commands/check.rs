@@ -1,5 +1,7 @@
-//! `altq check`: prints the errors of a policy, and what it promises.
+//! `altq check`: prints the errors of a policy, and what it promises; or the errors of a case.
 
+#[cfg(feature = "experiments")]
+mod case;
 mod human;
 mod json;
 
@@ -31,6 +33,10 @@ pub struct Args {
 
 /// Runs the command. The exit code is 2 if the policy has errors.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    #[cfg(feature = "experiments")]
+    if args.policy.language.is_none() && case::is_one(&args.policy.file) {
+        return case::run(args);
+    }
     let (policy, mut findings, sources) = match load(&args.policy.file, args.policy.language) {
         Ok(policy) => {
             let (warnings, sources) = (policy.warnings.clone(), policy.sources.clone());

@@ -70,6 +70,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
+    if let Err(error) = tc::check(&file) {
+        eprintln!("altq lab: {error}");
+        return Ok(Exit::Usage);
+    }
     if let Err(message) = chosen(&mut file, args) {
         eprintln!("altq lab: {}: {message}", args.case.display());
         return Ok(Exit::Usage);

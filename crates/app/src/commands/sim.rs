@@ -86,6 +86,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
+    if let Err(error) = tc::check(&file) {
+        eprintln!("altq sim: {error}");
+        return Ok(Exit::Usage);
+    }
     let options = match options(&file, args) {
         Ok(options) => options,
         Err(message) => {

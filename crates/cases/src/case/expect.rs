@@ -6,7 +6,7 @@ use std::ops::Range;
 use altq_engine::units::{Nanos, Rate};
 use toml::Spanned;
 
-use super::measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Subject, UNITS, Unit};
+use super::measure::{Bound, CounterName, Expectation, Figure, Figured, Measure, Probe, Subject, UNITS, Unit};
 use super::table::Context;
 use super::words::{bound, find, number, unique, world};
 use super::wrong::{Result, bad, unknown};
@@ -67,8 +67,11 @@ fn probe(words: &Words<'_>, case: &Case, context: &Context<'_>) -> Result<Probe>
         return Err((Some(at), "the window ends before it begins, or after the case is over".into()));
     }
     let (level, over) = reach(words, *measure, to - from)?;
-    let text = |word: &Option<Spanned<String>>| word.as_ref().map(|word| word.get_ref().clone());
-    let (of, counter) = (words.of.as_ref().map(|of| context.class(of)), text(words.counter));
+    let counter = words.counter.as_ref().map(|name| {
+        let place = (context.place)(&name.span());
+        CounterName { text: name.get_ref().clone(), place }
+    });
+    let of = words.of.as_ref().map(|of| context.class(of));
     Ok(Probe { measure: *measure, subject, of, from, to, level, over, counter })
 }
 

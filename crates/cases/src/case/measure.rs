@@ -4,6 +4,7 @@ use altq_engine::units::{Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::class::ClassName;
+use crate::place::Place;
 use crate::world::World;
 
 /// What to measure, of which class or flow, and in which window.
@@ -24,8 +25,17 @@ pub struct Probe {
     pub level: Rate,
     /// For [`Measure::Reach`]: the length of the span in which it is reached.
     pub over: Nanos,
-    /// For [`Measure::Counter`]: the counter's name.
-    pub counter: Option<String>,
+    /// For [`Measure::Counter`]: which one.
+    pub counter: Option<CounterName>,
+}
+
+/// A counter as a case names it, and where it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterName {
+    /// Its name.
+    pub text: String,
+    /// Where that is written.
+    pub place: Place,
 }
 
 /// Something that is measured in every row. It stands in the table of the case, beside what was

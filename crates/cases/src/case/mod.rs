@@ -38,7 +38,7 @@ pub use column::{Column, Only, PolicyError, PolicySource};
 pub use error::CaseError;
 pub use event::{ClassChange, TimedEvent, What, WordValue};
 pub use file::{CaseFile, Run};
-pub use measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
+pub use measure::{Bound, CounterName, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
 pub use table::{Comparison, Judged, NotReproduced, Published, Row};
 pub use template::Values;
 pub use topology::{CaseLink, Host, Loss, Medium, Tunnel, Way};

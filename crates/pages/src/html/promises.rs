@@ -25,7 +25,7 @@ pub fn section(result: &CaseResult) -> Markup {
                     tr {
                         th scope="row" { (outcome.name.strip_prefix(&prefix).unwrap_or(&outcome.name)) }
                         td.text { (verdict(result.valid, outcome.pass)) }
-                        td { (outcome.measured.map_or("nothing".into(), |measured| figure(measured, unit))) }
+                        td { (outcome.shown(|measured| figure(measured, unit))) }
                         td { (expected(outcome)) }
                         td { (off_by(outcome)) }
                         td.text { (gauge(outcome)) }

@@ -69,6 +69,14 @@ pub fn run_file(
     Ok(result)
 }
 
+/// Checks all runs of a case file as [`run_file`] does before the first one, and runs nothing.
+///
+/// # Errors
+/// As [`run_file`], but a case for the lab only is none.
+pub fn check_file(file: &CaseFile) -> Result<(), SimError> {
+    file.runs.iter().try_for_each(|run| super::check(&run.case, seed_of(file.seed, run)))
+}
+
 fn seed_of(seed: u64, run: &Run) -> u64 {
     seed.wrapping_add(u64::from(run.sample))
 }

@@ -49,7 +49,7 @@ pub use altq_cases::stat::ReadCounters;
 use altq_cases::statistics::percentile;
 use altq_cases::table::{self, ColumnResult};
 use altq_cases::task::Progress;
-pub use files::{RunOptions, run_file};
+pub use files::{RunOptions, check_file, run_file};
 use world::World;
 
 /// Why a case could not be run.
@@ -198,6 +198,18 @@ fn columns<'a>(
     Ok(all)
 }
 
+/// Checks a case without running it: that its policies can be read, and that what its flows, events
+/// and expectations name is there. Columns that make sense in the lab only have their policies read.
+fn check(case: &Case, seed: u64) -> Result<(), SimError> {
+    let policies =
+        case.columns.iter().map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;
+    let (captures, ..) = captures(case)?;
+    for (column, policy) in policies.iter().filter(|(column, _)| case.elsewhere(column, Place::Sim).is_none()) {
+        World::new(case, column, policy, &captures, seed, false)?.rehearse()?;
+    }
+    Ok(())
+}
+
 fn record_error(error: std::io::Error) -> SimError {
     SimError::Io { file: "the capture of what left the link".into(), error }
 }
@@ -319,6 +331,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
         series: None,
         notes,
         invalid,
+        left_out: false,
     })
 }
 

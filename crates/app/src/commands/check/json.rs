@@ -10,20 +10,28 @@ use serde::Serialize;
 struct Report<'a> {
     schema: &'static str,
     ok: bool,
-    diagnostics: Vec<Finding<'a>>,
+    diagnostics: Vec<Finding>,
     links: Vec<LinkReport<'a>>,
 }
 
+/// A finding.
 #[derive(Serialize)]
-struct Finding<'a> {
-    severity: &'static str,
-    code: &'static str,
-    message: &'a str,
-    file: String,
-    line: usize,
-    column: usize,
+pub struct Finding {
+    /// `error` or `warning`.
+    pub severity: &'static str,
+    /// The kind of finding.
+    pub code: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// The file in which it is.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The way out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    help: Option<&'a str>,
+    pub help: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -80,25 +88,38 @@ struct Queue {
 }
 
 /// The report as one line.
-pub fn report(policy: Option<&Policy>, findings: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
-    let diagnostics = findings.iter().map(|finding| {
+pub fn report(policy: Option<&Policy>, diagnostics: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
+    serde_json::to_string(&Report {
+        schema: SCHEMA,
+        ok: policy.is_some(),
+        diagnostics: findings(diagnostics, sources),
+        links: policy.iter().flat_map(|policy| &policy.links).map(link_report).collect(),
+    })
+}
+
+/// The report on a case, which has no links of its own.
+#[cfg(feature = "experiments")]
+pub fn of_case(ok: bool, diagnostics: Vec<Finding>) -> serde_json::Result<String> {
+    serde_json::to_string(&Report { schema: SCHEMA, ok, diagnostics, links: Vec::new() })
+}
+
+const SCHEMA: &str = "altq.check/1";
+
+/// The findings of a policy.
+pub fn findings(diagnostics: &[Diagnostic], sources: &Sources) -> Vec<Finding> {
+    let one = |finding: &Diagnostic| {
         let (line, column) = sources.line_column(finding.span);
         Finding {
             severity: finding.severity.name(),
             code: finding.code,
-            message: &finding.message,
+            message: finding.message.clone(),
             file: sources.path(finding.span.source).display().to_string(),
             line,
             column,
-            help: finding.help.as_deref(),
+            help: finding.help.clone(),
         }
-    });
-    serde_json::to_string(&Report {
-        schema: "altq.check/1",
-        ok: policy.is_some(),
-        diagnostics: diagnostics.collect(),
-        links: policy.iter().flat_map(|policy| &policy.links).map(link_report).collect(),
-    })
+    };
+    diagnostics.iter().map(one).collect()
 }
 
 fn link_report(link: &Link) -> LinkReport<'_> {

@@ -41,6 +41,8 @@ struct Row<'a> {
 struct Cell<'a> {
     /// The value; `None` if there was nothing to measure.
     measured: Option<f64>,
+    /// Why there is none, if that is known.
+    missing: Option<&'a str>,
     /// The smallest and the largest of its samples.
     samples: Option<(f64, f64)>,
     /// Measured divided by published, minus 1; only for columns that should give the published
@@ -196,6 +198,7 @@ impl<'a> Comparison<'a> {
             .fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))));
         row.cells[place] = Some(Cell {
             measured: figure.measured,
+            missing: figure.missing.as_deref(),
             samples,
             error: figure.error.filter(|_| is_to_be_as_published(figure, result)),
             judged: judged(figure, result),

@@ -99,7 +99,7 @@ impl<'a> Column<'a> {
         html! {
             td { span.cell {
                 span {
-                    (cell.and_then(|cell| cell.measured).map_or("–".into(), number))
+                    (cell.map_or("–".into(), Cell::shown))
                     @if let Some(n) = note { sup { (n + 1) } }
                 }
                 @if self.error > 0.0 {
@@ -118,6 +118,11 @@ impl<'a> Column<'a> {
 }
 
 impl Cell<'_> {
+    /// The figure, or why there is none.
+    fn shown(&self) -> String {
+        self.measured.map_or_else(|| self.missing.unwrap_or("–").to_owned(), number)
+    }
+
     /// The error of the figure against the published value, or else against the expected one.
     fn off_by(&self) -> String {
         match (self.judged.and_then(|judged| judged.own), self.measured) {

@@ -10,12 +10,14 @@
 //! queues that tc does not have, and counters that our qdiscs do not have, are printed in the same
 //! form: kind, words, the line of sums, then a line with the counters by our own names.
 
+mod check;
 mod read;
 mod unit;
 
 use std::fmt::{self, Display, Formatter};
 
-pub use read::{Read, ReadError, disagreements, identities, measured, printed, read};
+pub use check::check;
+pub use read::{Read, ReadError, disagreements, identities, measured, names, printed, read};
 
 use altq_cases::stat::{ClassStat, LinkStat};
 use altq_engine::queue::Form;

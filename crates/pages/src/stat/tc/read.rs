@@ -1,7 +1,7 @@
 //! Reads what `tc -s` prints, the kernel's output and ours, and checks the identities that it must
 //! fulfil.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use altq_cases::case::{Links, Measure, Probe, Subject};
 use altq_cases::stat::LinkStat;
@@ -150,6 +150,30 @@ pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
     Some(count as f64)
 }
 
+/// The names under which `tc -s` prints numbers for a class and for the qdisc in it: those that
+/// [`printed`] finds, and words that may have a number at another time. Empty for a class that the
+/// link does not have.
+pub fn names(link: &LinkStat, class: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let Some(at) = link.classes.iter().position(|c| c.name == class) else { return names };
+    let ids = Ids::new(link, false);
+    let own = [(false, if at == 0 { "1:".into() } else { ids.leaf(at) }), (true, ids.class(at))];
+    let Ok(blocks) = read(&print(link, false)) else { return names };
+    let of_class = |block: &&Read| own.contains(&(block.class, block.id.clone()));
+    for block in blocks.iter().filter(of_class) {
+        names.extend(block.numbers.keys().cloned());
+        names.extend(COUNTS.map(str::to_owned));
+        // Not known yet, so `-` is printed.
+        if block.kind == "htb" && block.class {
+            names.extend(["tokens", "ctokens"].map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// The names of the sums that every block has.
+const COUNTS: [&str; 6] = ["bytes", "packets", "dropped", "overlimits", "backlog_bytes", "backlog_packets"];
+
 /// The value that a probe asks for in the output of `tc -s` for a link at the end of a run. This is
 /// a [`ReadCounters`](altq_cases::stat::ReadCounters).
 pub fn measured(stat: &LinkStat, probe: &Probe) -> Option<f64> {
@@ -158,7 +182,7 @@ pub fn measured(stat: &LinkStat, probe: &Probe) -> Option<f64> {
     let class = classes.class(classes.find(&class.text).ok()?);
     let blocks = || read(&print(stat, false)).ok();
     match (probe.measure, &probe.counter) {
-        (Measure::Counter, Some(counter)) => printed(stat, class, counter),
+        (Measure::Counter, Some(counter)) => printed(stat, class, &counter.text),
         (Measure::Identities, _) => Some(identities(&blocks()?) as f64),
         (Measure::Disagreements, _) => Some(disagreements(&blocks()?).len() as f64),
         _ => None,
