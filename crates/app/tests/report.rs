@@ -352,6 +352,53 @@ fn a_run_goes_to_flent_at_once() {
     }
 }
 
+/// A case of 15 classes with a flow each; the later ones send more.
+fn fifteen() -> String {
+    let (mut classes, mut rules, mut flows) = (String::new(), String::new(), String::new());
+    for n in 0..15 {
+        let (port, rate) = (7000 + n, 20 + 10 * n);
+        classes += &format!("class c{n} {{ rate 100kbit/s borrow }}\n");
+        rules += &format!("match dport {port} -> c{n}\n");
+        flows += &format!(
+            "[[flows]]\nname = 'f{n}'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\nsize = 100\nrate = '{rate}kbit/s'\n\
+             dport = {port}\n"
+        );
+    }
+    format!(
+        "name = 'fifteen'\ndescription = 'd'\nduration = '2s'\n\
+         policy = 'link wan {{ rate 10Mbit/s scheduler cbq\n{classes}class rest {{ borrow default }}\n{rules}}}'\n\
+         hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+         links = [{{ name = 'l', from = 'a', to = 'b', policy = 'wan' }}]\n{flows}\
+         [[expect]]\nname = 'of-one-with-a-very-long-name'\nmeasure = 'rate'\nflow = 'f14'\nexpected = 160000\n\
+         tolerance = '5%'\nsource = 'less than the link has'\n"
+    )
+    .replace("policy = 'link", "policy = \"\"\"link")
+    .replace("}'\nhosts", "}\"\"\"\nhosts")
+}
+
+#[test]
+fn charts_have_ten_lines_and_say_what_they_leave_out() {
+    let folder = folder("fifteen");
+    let case = folder.join("fifteen.toml").display().to_string();
+    std::fs::write(&case, fifteen()).unwrap();
+    let json = result(&folder, &case);
+    let page = String::from_utf8(altq(&["report", &json]).stdout).unwrap();
+    whole(&page);
+    assert!(page.contains("The charts have lines for the 10 classes with the most bytes, and leave 5 out."));
+    assert!(page.contains("The charts have lines for the 10 flows with the most bytes, and leave 5 out."));
+    // The legend has the ten that sent most, and the table of delays all.
+    let legend = page.split("<h3>Over time</h3>").nth(1).unwrap().split("<figure>").next().unwrap();
+    let named = |name: &str| legend.contains(&format!("{name}</li>"));
+    assert!((5..15).all(|n| named(&format!("c{n}"))) && !(0..5).any(|n| named(&format!("c{n}"))), "{legend}");
+    assert!((0..15).all(|n| page.contains(&format!("<th scope=\"row\">c{n}</th>"))));
+    // On a narrow screen a promise's figures stand below its name, each with the name of its column.
+    assert!(page.contains("<table class=\"promises\">") && page.contains("<td data-of=\"measured\">160 kbit/s</td>"));
+    let svg = folder.join("fifteen.svg").display().to_string();
+    assert!(altq(&["sim", &case, "--plot", &svg]).status.success());
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains("the 10 classes with the most bytes, 5 are left out") && !drawn.contains(">c4<"));
+}
+
 /// A drawing with an error is reported on the console, so the test would see one.
 #[test]
 fn a_browser_has_nothing_to_say() {

@@ -14,7 +14,7 @@ pub fn section(result: &CaseResult) -> Markup {
     }
     let prefix = format!("{}/", result.case);
     html! {
-        div.scroll { table {
+        div.scroll { table.promises {
             "\n" thead { tr {
                 th { "promise" } th.text { "verdict" } th { "measured" } th { "expected" } th { "off by" }
                 th.text { "tolerance" } th.text { "source" }
@@ -25,9 +25,9 @@ pub fn section(result: &CaseResult) -> Markup {
                     tr {
                         th scope="row" { (outcome.name.strip_prefix(&prefix).unwrap_or(&outcome.name)) }
                         td.text { (verdict(result.valid, outcome.pass)) }
-                        td { (outcome.shown(|measured| figure(measured, unit))) }
-                        td { (expected(outcome)) }
-                        td { (off_by(outcome)) }
+                        td data-of="measured" { (outcome.shown(|measured| figure(measured, unit))) }
+                        td data-of="expected" { (expected(outcome)) }
+                        td data-of="off by" { (off_by(outcome)) }
                         td.text { (gauge(outcome)) }
                         td.wrap { (outcome.source) }
                     } "\n"

@@ -3,7 +3,7 @@
 use altq_cases::series::{Row, Series};
 use altq_cases::statistics::percentile;
 
-use super::{Axis, Bar, Chart, Figure, Mark, Panel, Side, Style, Unit};
+use super::{Axis, Bar, Chart, Figure, Mark, Panel, Side, Style, Unit, heaviest};
 
 /// What a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub fn figure(title: &str, columns: &[Series], shown: &[Shown], by: By) -> Figur
             legend.push(row.name.clone());
         }
     }
+    let (title, legend) = limited(title, legend, &columns, by);
     let dropped = columns.iter().flat_map(|column| column.rows).any(|row| row.drops.iter().any(|n| *n > 0));
     let usual = [Shown::Rate, Shown::Drops, Shown::Delay].into_iter().filter(|one| *one != Shown::Drops || dropped);
     let shown: Vec<Shown> = if shown.is_empty() { usual.collect() } else { shown.to_vec() };
@@ -77,7 +78,24 @@ pub fn figure(title: &str, columns: &[Series], shown: &[Shown], by: By) -> Figur
             panels.map(|(panel, column)| (column.name(), column.chart(what, panel))).collect()
         }
     };
-    Figure { title: title.to_owned(), rows: shown.into_iter().map(charts).collect(), legend }
+    Figure { title, rows: shown.into_iter().map(charts).collect(), legend }
+}
+
+/// At most [`MOST_LINES`] names of the legend, those with the most bytes; and the title, which says
+/// how many are left out.
+fn limited(title: &str, legend: Vec<String>, columns: &[Column<'_>], by: By) -> (String, Vec<String>) {
+    let bytes = |name: &String| {
+        columns.iter().filter_map(|column| column.row(name)).flat_map(|row| &row.bytes).sum::<u64>()
+    };
+    let kept = heaviest(&legend.iter().map(bytes).collect::<Vec<u64>>());
+    let (all, of) = (legend.len(), if by == By::Class { "classes" } else { "flows" });
+    let legend: Vec<String> = legend.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(name, _)| name).collect();
+    let left_out = all - legend.len();
+    let title = match left_out {
+        0 => title.to_owned(),
+        _ => format!("{title}: the {} {of} with the most bytes, {left_out} are left out", legend.len()),
+    };
+    (title, legend)
 }
 
 /// Width of a chart.
@@ -263,6 +281,18 @@ mod tests {
         let names: Vec<_> = both[0].classes.iter().map(|row| row.name.as_str()).collect();
         assert_eq!((both.len(), names), (1, vec!["one", "two b", "two a"]));
         assert!(overlay(&[]).is_empty());
+    }
+
+    #[test]
+    fn of_many_lines_those_with_the_most_bytes_are_drawn() {
+        // Class n has n * n bytes; the first of all has the most.
+        let mut rows: Vec<Row> = (0..30).map(|n| row(&format!("c{n}"), vec![n * n, 0], vec![vec![], vec![]])).collect();
+        rows[0].bytes[1] = 10_000;
+        let drawn = figure("t", &[series("one", rows)], &[Shown::Rate], By::Class);
+        let expected: Vec<String> = std::iter::once(0).chain(21..30).map(|n| format!("c{n}")).collect();
+        assert_eq!(drawn.legend, expected);
+        assert_eq!(lines(&drawn.rows[0][0].1).len(), 10);
+        assert_eq!(drawn.title, "t: the 10 classes with the most bytes, 20 are left out");
     }
 
     #[test]

@@ -31,6 +31,21 @@ pub const COLOURS: &str = include_str!("colours.css");
 /// The style sheet of drawn elements, with the colours as variables.
 pub const CHART_STYLE: &str = include_str!("chart.css");
 
+/// The most lines of a chart. More cannot be told apart.
+pub const MOST_LINES: usize = 10;
+
+/// Which of these have lines in a chart: those with the most bytes, at most [`MOST_LINES`]. Of
+/// equals the first ones.
+pub fn heaviest(bytes: &[u64]) -> Vec<bool> {
+    let mut order: Vec<(usize, u64)> = bytes.iter().copied().enumerate().collect();
+    order.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let mut kept = vec![false; bytes.len()];
+    for (at, _) in order.into_iter().take(MOST_LINES) {
+        kept[at] = true;
+    }
+    kept
+}
+
 /// Approximate width of a character in a label.
 const CHARACTER: f64 = 7.2;
 

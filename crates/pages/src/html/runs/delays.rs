@@ -12,8 +12,11 @@ use crate::plot::{Axis, Chart, Mark, Panel, Side, Style, Unit};
 const PERCENTILES: [(f64, &str, u64); 4] =
     [(0.5, "P50", 1), (0.9, "P90", 10), (0.99, "P99", 100), (0.999, "P99.9", 1000)];
 
-/// The charts of all runs, and the table.
-pub fn section(runs: Runs<'_>) -> Markup {
+/// Tables with more rows than this are folded away.
+const MOST_ROWS: usize = 24;
+
+/// The charts of the runs `runs`, and the table of `all`, which may have more classes or flows.
+pub fn section(runs: Runs<'_>, all: Runs<'_>) -> Markup {
     let delays = || runs.all().flat_map(|row| &row.delays.ns).copied();
     let waited = || delays().filter(|ns| *ns > 0).map(|ns| ns as f64);
     let (Some(least), Some(most)) = (waited().reduce(f64::min), waited().reduce(f64::max)) else {
@@ -28,7 +31,7 @@ pub fn section(runs: Runs<'_>) -> Markup {
     let range = (least / 1e9, most.max(least * 1.01) / 1e9);
     let names = runs.names();
     let mut rows = Vec::new();
-    for (run, row) in runs.runs.iter().flat_map(|run| runs.of(run).iter().map(move |row| (run, row))) {
+    for (run, row) in all.runs.iter().flat_map(|run| all.of(run).iter().map(move |row| (run, row))) {
         let name = run.column.as_ref().map_or(row.name.clone(), |column| format!("{column}: {}", row.name));
         let mut cells = vec![name, number(row.delays.count as f64)];
         cells.extend(PERCENTILES.iter().map(|one| percentile(row, one).map_or("–".into(), |ns| time(ns as f64))));
@@ -39,7 +42,12 @@ pub fn section(runs: Runs<'_>) -> Markup {
         (runs.legend())
         (runs.charts(&|run, width| chart(run, runs, &names, range, width)))
         @if at_once { p.quiet.small { "At the left edge: what did not wait at all." } "\n" }
-        (table(&["", "n", "P50", "P90", "P99", "P99.9", "longest"], &rows))
+        @let table = table(&["", "n", "P50", "P90", "P99", "P99.9", "longest"], &rows);
+        @if rows.len() > MOST_ROWS {
+            details { summary { "All " (rows.len()) " rows" } "\n" (table) } "\n"
+        } @else {
+            (table)
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use altq_cases::result::{CaseResult, ClassResult, RunSeries, SeriesRow};
 use maud::{Markup, html};
 
 use super::element::{Sign, charts, legend};
-use crate::plot::{Chart, Style};
+use crate::plot::{Chart, MOST_LINES, Style, heaviest};
 
 /// A row of a case: a run for each column.
 pub struct Row<'a> {
@@ -82,6 +82,25 @@ impl<'a> Runs<'a> {
         distinct(self.all().map(|row| row.name.as_str()))
     }
 
+    /// The runs with only the classes or flows that a chart has lines for: [`MOST_LINES`] at most,
+    /// those with the most bytes in all runs together.
+    fn drawn(self) -> Vec<RunSeries> {
+        let names = self.names();
+        let bytes = |name: &&str| self.all().filter(|row| row.name == *name).flat_map(|row| &row.bytes).sum();
+        let kept = heaviest(&names.iter().map(bytes).collect::<Vec<u64>>());
+        let one = |run: &'a RunSeries| {
+            let of_run = self.of(run).iter();
+            let is_kept = |row: &&SeriesRow| names.iter().zip(&kept).any(|(name, kept)| *kept && row.name == **name);
+            let rows: Vec<SeriesRow> = of_run.filter(is_kept).cloned().collect();
+            let (classes, flows) = match self.by {
+                By::Class => (rows, Vec::new()),
+                By::Flow => (Vec::new(), rows),
+            };
+            RunSeries { column: run.column.clone(), bin_ns: run.bin_ns, classes, flows, ..RunSeries::default() }
+        };
+        self.runs.iter().copied().map(one).collect()
+    }
+
     /// A legend with a line for each name.
     fn legend(self) -> Markup {
         legend(self.names().into_iter().enumerate().map(|(n, name)| (Style::nth(n), Sign::Line, name)))
@@ -123,23 +142,16 @@ pub fn section(row: &Row<'_>, result: &CaseResult) -> Markup {
                     @let own = of_link(&row.runs, link);
                     @let runs: Vec<&RunSeries> = own.iter().collect();
                     @let shown = Runs { runs: &runs, by: By::Class };
-                    h3 { "Over time: " (link) } "\n"
-                    (over_time::section(shown, result))
-                    h3 { "Delays: " (link) } "\n"
-                    (delays::section(shown))
+                    (time_and_delays(shown, &format!(": {link}"), result))
                 }
             } @else {
                 @let shown = if has_classes { classes } else { flows };
-                h3 { "Over time" } "\n"
-                (over_time::section(shown, result))
-                h3 { "Delays" } "\n"
-                (delays::section(shown))
+                (time_and_delays(shown, "", result))
             }
             @if has_classes && has_flows && row.name.is_none() {
                 details {
                     summary { "The same by flow: what arrived, and the time from source to destination" } "\n"
-                    (over_time::section(flows, result))
-                    (delays::section(flows))
+                    (time_and_delays(flows, " of flows", result))
                 } "\n"
             }
             @if left_out > 0 {
@@ -148,5 +160,26 @@ pub fn section(row: &Row<'_>, result: &CaseResult) -> Markup {
         }
         (shares::section(&row.classes, result))
         (reclaims::section(&row.runs))
+    }
+}
+
+/// The charts over time and of delays, with lines for those with the most bytes, and the table of
+/// all delays. `whose` stands behind the headings.
+fn time_and_delays(all: Runs<'_>, whose: &str, result: &CaseResult) -> Markup {
+    let drawn = all.drawn();
+    let drawn: Vec<&RunSeries> = drawn.iter().collect();
+    let shown = Runs { runs: &drawn, by: all.by };
+    let (count, of) = (all.names().len(), if all.by == By::Class { "classes" } else { "flows" });
+    html! {
+        h3 { "Over time" (whose) } "\n"
+        @if count > MOST_LINES {
+            p.quiet.small {
+                "The charts have lines for the " (MOST_LINES) " " (of) " with the most bytes, and leave "
+                (count - MOST_LINES) " out."
+            } "\n"
+        }
+        (over_time::section(shown, result))
+        h3 { "Delays" (whose) } "\n"
+        (delays::section(shown, all))
     }
 }
