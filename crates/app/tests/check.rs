@@ -272,3 +272,31 @@ fn a_class_is_shown_with_what_is_below_and_above_it() {
     assert!(error.contains("is named \"plan-1-777\"; did you mean \"plan-1-7"), "{error}");
     assert_eq!(altq(&["check", &path, "--class", "rest", "--json"]).status.code(), Some(2));
 }
+
+/// An inner class with a ceiling and more leaves than its burst has packets.
+#[test]
+fn ceilings_above_many_leaves_get_advice() {
+    let policy = |words: &str| {
+        let leaves: String = (0..30).map(|n| format!("class a{n} {{ rate 500kbit/s borrow }}\n")).collect();
+        format!(
+            "link l {{ rate 100Mbit/s scheduler cbq\nclass a {{ share 33% borrow {words}\n{leaves}}}\n\
+             class b {{ share 33% borrow ceiling 40Mbit/s default }}\n}}\n"
+        )
+    };
+    let advice = |words: &str| {
+        let path = file("ceilings", "policy.altq", policy(words).as_bytes());
+        let report = json(&altq(&["check", &path, "--json"]));
+        let classes = report["links"][0]["classes"].as_array().unwrap();
+        let noted: Vec<(&str, &str)> =
+            classes.iter().filter_map(|class| Some((class["name"].as_str()?, class["note"].as_str()?))).collect();
+        noted.iter().map(|(name, note)| format!("{name}: {note}")).collect::<Vec<_>>()
+    };
+    let said = advice("ceiling 40Mbit/s");
+    assert!(said.len() == 1 && said[0].starts_with("a: maxburst 30: a packet for each of the 30 leaves"), "{said:?}");
+    // Packets half as long as the MTU count half.
+    let said = advice("ceiling 40Mbit/s maxburst 30 packetsize 750");
+    assert!(said.len() == 1 && said[0].starts_with("a: maxburst 60: "), "{said:?}");
+    for words in ["ceiling 40Mbit/s maxburst 30", "", "ceiling 100Mbit/s"] {
+        assert_eq!(advice(words), [""; 0], "{words}");
+    }
+}

@@ -2,6 +2,7 @@
 //! classes that never send, and rates that classic's timers do not reach.
 
 use super::is_classic;
+use super::promise::MAXBURST;
 use crate::schedule::check::{At, Finding, View};
 use crate::spec::ClassId;
 
@@ -150,4 +151,52 @@ fn timers(view: &View<'_>, findings: &mut Vec<Finding>) {
     let help = "timers of 1000 Hz give ten times as much, and arrivals and transmissions wake the scheduler as well; \
                 `estimator exact` has no such ceiling";
     findings.push(Finding::advice("timer-ceiling", At::Word(class, "rate"), message).help(help));
+}
+
+/// What `altq check` says beside an inner class with a ceiling of exact CBQ: the `maxburst` with
+/// which it reaches the ceiling (docs/schedulers/cbq.md, "Ceilings of inner classes").
+///
+/// A ceiling is a clock that runs at its rate and, while the class has packets, is at most
+/// `maxburst` packets behind the present. Guarantees go first, so a class waits for a packet of
+/// every other leaf wherever the guarantees of many leaves come due at once; what its ceiling would
+/// have let pass in that time is lost beyond the burst. So the classes may stand at their ceilings
+/// while the link idles, with less than their ceilings each. A burst of a packet for each leaf is
+/// about what is lost.
+pub fn notes(view: &View<'_>) -> Vec<(ClassId, String)> {
+    let leaves = leaves(view);
+    view.classes().filter_map(|class| Some((class, note(view, class, &leaves)?))).collect()
+}
+
+fn note(view: &View<'_>, class: ClassId, leaves: &[u64]) -> Option<String> {
+    let settings = view.settings(class);
+    let classic = view.scheduler(class).is_some_and(|scheduler| is_classic(&scheduler.settings));
+    let inner = view.is_inner(class) && !view.holds_scheduler(class);
+    let ceiling = settings.rate("ceiling").filter(|ceiling| *ceiling < view.link.measure(class))?;
+    let packetsize = settings.bytes("packetsize").unwrap_or(u64::from(view.link.mtu)).max(1);
+    let has = settings.int("maxburst").unwrap_or(MAXBURST);
+    let below = leaves.get(class as usize).copied()?;
+    let needs = below.saturating_mul(u64::from(view.link.mtu)).div_ceil(packetsize).min(65535);
+    (inner && !classic && has < needs).then(|| {
+        format!(
+            "maxburst {needs}: a packet for each of the {below} leaves below; with {has} it may stay below its \
+             ceiling of {ceiling} although the link idles"
+        )
+    })
+}
+
+/// The number of leaves below each class; a class that holds a scheduler is one, and so are an inner
+/// class's own packets.
+fn leaves(view: &View<'_>) -> Vec<u64> {
+    let mut leaves = vec![0_u64; view.link.classes.len()];
+    // Parents stand before their children.
+    for class in (1..leaves.len() as ClassId).rev() {
+        let inner = view.is_inner(class) && !view.holds_scheduler(class);
+        let own = u64::from(!inner || view.holds_packets(class));
+        let below = if inner { leaves[class as usize] } else { 0 };
+        leaves[class as usize] = own + below;
+        if let Some(above) = leaves.get_mut(view.parent(class) as usize) {
+            *above += own + below;
+        }
+    }
+    leaves
 }

@@ -140,6 +140,7 @@ pub const ENTRY: Entry = Entry {
     burst: |link, class| u64::try_from(bounds::burst(link, class)).unwrap_or(u64::MAX),
     own_packets: OwnPackets::Rest,
     check: check::check,
+    notes: check::notes,
     altqstat: AltqstatForm::Tree,
     ..Entry::new(
         "cbq",
