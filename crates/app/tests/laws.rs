@@ -106,8 +106,9 @@ fn inputs() -> Vec<Input> {
             bound: Some(84 * S + 3),
         },
         Input {
-            // a and b are guaranteed twice what the class above them is, and that is its limit. What
-            // all leaves are guaranteed fits, and guarantees go past the limits of classes above.
+            // a and b are guaranteed twice what the class above them is, and that is its limit.
+            // What all leaves are guaranteed fits, and guarantees go past the limits of classes
+            // above.
             name: "an inner class of which more is guaranteed than it has, cbq",
             policy: "link l { rate 10Mbit/s overcommit scheduler cbq
                 class g { rate 2Mbit/s class a { rate 2Mbit/s }

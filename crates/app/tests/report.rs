@@ -391,7 +391,7 @@ fn charts_have_ten_lines_and_say_what_they_leave_out() {
     let named = |name: &str| legend.contains(&format!("{name}</li>"));
     assert!((5..15).all(|n| named(&format!("c{n}"))) && !(0..5).any(|n| named(&format!("c{n}"))), "{legend}");
     assert!((0..15).all(|n| page.contains(&format!("<th scope=\"row\">c{n}</th>"))));
-    // On a narrow screen a promise's figures stand below its name, each with the name of its column.
+    // On a narrow screen a promise's figures stand below its name, each with that of its column.
     assert!(page.contains("<table class=\"promises\">") && page.contains("<td data-of=\"measured\">"));
     let svg = folder.join("fifteen.svg").display().to_string();
     assert!(altq(&["sim", &case, "--plot", &svg]).status.success());

@@ -343,7 +343,7 @@ fn values(term: &Term, interfaces: &[String]) -> Vec<String> {
     }
 }
 
-/// An address as the native language has it: alone, with the length of its prefix, or with its mask.
+/// An address as the native language has it: alone, with its prefix length, or with its mask.
 pub(crate) fn address(address: &Address) -> String {
     let width = if address.v6 { 128 } else { 32 };
     let show = |bits: u128| {

@@ -1,5 +1,5 @@
-//! Exact CBQ: inner classes with ceilings leave no time of the link unused if their `maxburst` has a
-//! packet for each leaf, as `altq check` advises (docs/schedulers/cbq.md, "Ceilings of inner
+//! Exact CBQ: inner classes with ceilings leave no time of the link unused if their `maxburst` has
+//! a packet for each leaf, as `altq check` advises (docs/schedulers/cbq.md, "Ceilings of inner
 //! classes"; docs/reference/cbq.md rule 15).
 
 mod support;
@@ -22,8 +22,9 @@ fn a_packet_of_burst_for_each_leaf_fills_the_link() {
         let leaves = 4..94;
         leaves.clone().for_each(|leaf| wire.greedy(leaf, &[1500]));
         wire.run(4 * S);
-        let bits = |of: u32| leaves.clone().filter(|leaf| (leaf - 4) % 3 == of).map(|leaf| wire.bytes[leaf as usize] * 8);
-        let each: Vec<u64> = (0..3).map(|of| bits(of).sum()).collect();
+        let sent = |class: u32| wire.bytes[class as usize] * 8;
+        let each: Vec<u64> =
+            (0..3).map(|of| leaves.clone().filter(|leaf| (leaf - 4) % 3 == of).map(sent).sum()).collect();
         let all: u64 = each.iter().sum();
         // 100 Mbit/s for 4 s, less a packet or two at the end.
         assert!(all >= 399_900_000, "leaves of {rate} bit/s: {all} bits, {each:?}");

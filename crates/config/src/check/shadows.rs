@@ -94,7 +94,10 @@ fn partly(link: &Link, at: usize, parts: &[Part]) -> Option<Diagnostic> {
     let rules = &link.spec.rules.rules;
     let rule = &rules[at];
     let of_term = |term: usize| parts.iter().filter(move |part| part.term == term);
-    let all = |term: usize| matches!(&rule.terms[term].values, Values::Addresses(a) if a.len() == of_term(term).count());
+    let all = |term: usize| match &rule.terms[term].values {
+        Values::Addresses(addresses) => addresses.len() == of_term(term).count(),
+        Values::Ranges(_) | Values::Masked(_) => false,
+    };
     // A rule needs one address of each term, so it is dead where all addresses of one term are.
     let dead = parts.iter().map(|part| part.term).find(|term| all(*term));
     let told: Vec<&Part> = match dead {

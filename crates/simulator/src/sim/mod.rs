@@ -198,8 +198,9 @@ fn columns<'a>(
     Ok(all)
 }
 
-/// Checks a case without running it: that its policies can be read, and that what its flows, events
-/// and expectations name is there. Columns that make sense in the lab only have their policies read.
+/// Checks a case without running it: that its policies can be read, and that what its flows,
+/// events and expectations name is there. Of columns that make sense in the lab only, the policies
+/// are read.
 fn check(case: &Case, seed: u64) -> Result<(), SimError> {
     let policies =
         case.columns.iter().map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;

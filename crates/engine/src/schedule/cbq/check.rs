@@ -184,8 +184,8 @@ fn note(view: &View<'_>, class: ClassId, leaves: &[u64]) -> Option<String> {
     })
 }
 
-/// The number of leaves below each class; a class that holds a scheduler is one, and so are an inner
-/// class's own packets.
+/// The number of leaves below each class. A class that holds a scheduler is one, and so are an
+/// inner class's own packets.
 fn leaves(view: &View<'_>) -> Vec<u64> {
     let mut leaves = vec![0_u64; view.link.classes.len()];
     // Parents stand before their children.
