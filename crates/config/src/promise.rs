@@ -262,7 +262,8 @@ impl<'l> Promises<'l> {
         };
         // Where more may be guaranteed than there is, a class may be promised less than its
         // guarantee. A source that keeps to the guarantee then waits ever longer.
-        if let Some(asked) = self.guaranteed(class).filter(|asked| link.overcommit && promise.rate() < *asked) {
+        let asked = link.overcommit.then(|| self.guaranteed(class)).flatten();
+        if let Some(asked) = asked.filter(|asked| promise.rate() < *asked) {
             let count = promise.rate();
             return DelayBound::none(format!(
                 "the classes are guaranteed more than there is: of its {asked} it can count on {count}"

@@ -163,8 +163,8 @@ pub fn names(link: &LinkStat, class: &str) -> BTreeSet<String> {
     for block in blocks.iter().filter(of_class) {
         names.extend(block.numbers.keys().cloned());
         names.extend(COUNTS.map(str::to_owned));
-        // Not known yet, so `-` is printed.
-        if block.kind == "htb" && block.class {
+        // Where tokens are not known, `-` is printed.
+        if block.numbers.contains_key("lended") {
             names.extend(["tokens", "ctokens"].map(str::to_owned));
         }
     }
