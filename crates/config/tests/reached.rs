@@ -63,6 +63,12 @@ fn a_rule_that_an_earlier_one_takes_an_address_from() {
         &["from or to 10.1.0.5"],
         &["192.0.2.1"],
     );
+    only(
+        "^match host 10.0.0.0/8 -> a\n^match src 10.1.0.5,192.0.2.1 -> b",
+        "partly-shadowed",
+        &["packets from 10.1.0.5 go to `a` before"],
+        &["192.0.2.1"],
+    );
     // More than three addresses are counted; and each rule that takes some is named.
     only(
         "^match dst 10.0.0.0/8 -> a\n^match dst 192.0.2.0/24 -> b\n\

@@ -25,7 +25,9 @@ pub fn covers(a: &Rule, b: &Rule) -> bool {
 /// True if every packet that fulfils `narrow` also fulfils `wide`. False if that is not certain.
 pub fn follows(narrow: &Term, wide: &Term) -> bool {
     if narrow.field != wide.field {
-        return false;
+        // An end that is among the values makes it so that one of both ends is.
+        let either = either_end(narrow.field) == Some(wide.field) && !narrow.negated && !wide.negated;
+        return either && within(&narrow.values, &wide.values);
     }
     match (narrow.negated, wide.negated) {
         (false, false) => within(&narrow.values, &wide.values),
@@ -34,6 +36,15 @@ pub fn follows(narrow: &Term, wide: &Term) -> bool {
         // be in B.
         (false, true) => narrow.field != Field::Host && disjoint(&narrow.values, &wide.values),
         (true, false) => false,
+    }
+}
+
+/// The field that has one of the two ends of a field of one end.
+pub fn either_end(field: Field) -> Option<Field> {
+    match field {
+        Field::Src | Field::Dst => Some(Field::Host),
+        Field::SrcPort | Field::DstPort => Some(Field::Port),
+        _ => None,
     }
 }
 
@@ -190,7 +201,11 @@ mod tests {
         assert!(covers(&not, &wide));
         assert!(!covers(&wide, &not));
         // `port` matches if either end has it, so the destination may have another.
-        assert!(!covers(&wide, &rule(vec![term(Field::Port, false, &[(80, 80)])])));
+        let either = rule(vec![term(Field::Port, false, &[(80, 95)])]);
+        assert!(!covers(&wide, &either));
+        assert!(covers(&either, &narrow));
+        // Neither port is 443, or the destination's is not: the first asks for more.
+        assert!(!covers(&rule(vec![term(Field::Port, true, &[(443, 443)])]), &not));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use altq_engine::classify::{Address, Field, Order, Rule, Term, Values};
 
-use super::rules::{covers, follows};
+use super::rules::{covers, either_end, follows};
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 use crate::print;
@@ -265,8 +265,9 @@ impl Search<'_> {
             .collect();
         let mut candidates = self.index.others.clone();
         for term in &terms {
-            if let Some(value) = first_value(term) {
-                self.index.around(term.field, value, |at| candidates.push(at));
+            let Some(value) = first_value(term) else { continue };
+            for field in std::iter::once(term.field).chain(either_end(term.field)) {
+                self.index.around(field, value, |at| candidates.push(at));
             }
         }
         candidates.sort_unstable();

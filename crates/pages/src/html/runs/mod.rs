@@ -86,7 +86,7 @@ impl<'a> Runs<'a> {
     /// those with the most bytes in all runs together.
     fn drawn(self) -> Vec<RunSeries> {
         let names = self.names();
-        let bytes = |name: &&str| self.all().filter(|row| row.name == *name).flat_map(|row| &row.bytes).sum();
+        let bytes = |name: &&str| self.all().filter(|row| row.name == *name).flat_map(|row| &row.bytes).sum::<u64>();
         let kept = heaviest(&names.iter().map(bytes).collect::<Vec<u64>>());
         let one = |run: &'a RunSeries| {
             let of_run = self.of(run).iter();
