@@ -5,7 +5,7 @@ use std::path::Path;
 
 use altq_cases::case::{CaseError, CaseFile};
 use altq_cases::world::World;
-use altq_config::{Failed, render};
+use altq_config::{Failed, Policy, render};
 use altq_pages::stat::tc;
 use altq_simulator::sim::{self, SimError};
 
@@ -56,13 +56,16 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let checked = checked(path);
     if args.json {
-        let diagnostics = checked.as_ref().err().map_or_else(Vec::new, |wrong| findings(wrong, path));
+        let diagnostics = match &checked {
+            Ok(file) => warned(file).iter().flat_map(|own| json::findings(&own.warnings, &own.sources)).collect(),
+            Err(wrong) => findings(wrong, path),
+        };
         output::print(&(json::of_case(checked.is_ok(), diagnostics)? + "\n"))?;
         return Ok(if checked.is_ok() { Exit::Ok } else { Exit::Usage });
     }
     match checked {
         Ok(file) => {
-            warnings(&file, args.all);
+            warned(&file).iter().for_each(|policy| print_findings(&policy.warnings, &policy.sources, args.all));
             output::print(&summary(&file))?;
             Ok(Exit::Ok)
         }
@@ -104,18 +107,19 @@ fn findings(wrong: &Wrong, path: &Path) -> Vec<Finding> {
     }
 }
 
-/// Prints the warnings of the case's policies. A policy may stand in many runs; what is said of it
-/// is printed once.
-fn warnings(file: &CaseFile, all: bool) {
-    let mut said = HashSet::new();
+/// The case's policies that have warnings. A policy may stand in many runs; those of which the same
+/// is said are there once.
+fn warned(file: &CaseFile) -> Vec<Policy> {
+    let (mut said, mut list) = (HashSet::new(), Vec::new());
     for case in file.runs.iter().map(|run| &run.case) {
         for policy in case.columns.iter().filter_map(|column| column.load(case).ok()) {
             let text = render(&policy.warnings, &policy.sources, false);
             if !text.is_empty() && said.insert(text) {
-                print_findings(&policy.warnings, &policy.sources, all);
+                list.push(policy);
             }
         }
     }
+    list
 }
 
 /// What the case has, in a few lines.
