@@ -437,10 +437,7 @@ fn the_obvious_slips_are_answered() {
         (case.replace("size = 100", "colour = 100"), "unknown field `colour`. The fields here: name, kind,"),
         (case.replace("description = 'd'\n", ""), "wrong.toml:1:1: missing field `description`"),
         // What only the policy knows: the names of classes, and of the counters that they have.
-        (
-            format!("{case}class = 'xx'\n"),
-            "wrong.toml:14:9: no link that the flow passes has a class \"xx\"",
-        ),
+        (format!("{case}class = 'xx'\n"), "wrong.toml:14:9: no link that the flow passes has a class \"xx\""),
         (
             format!(
                 "{case}[[expect]]\nname = 'e'\nmeasure = 'counter'\nclass = 'wan'\ncounter = 'droped'\n\

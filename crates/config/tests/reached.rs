@@ -154,10 +154,7 @@ fn classes_to_which_nothing_leads() {
         ),
         ("class a { share 9% class b { share 5% } } class d { default } match dport 80 -> a", &["b"]),
         // A class that holds a scheduler.
-        (
-            "class a { share 9% scheduler drr class b { } class c { } } class d { default } match dport 80 -> c",
-            &["b"],
-        ),
+        ("class a { share 9% scheduler drr class b { } class c { } } class d { default } match dport 80 -> c", &["b"]),
         // Nobody wrote a rule: packets come classified.
         ("class a { share 5% } class b { share 5% default }", &[]),
         ("class a { share 5% } class b { share 5% }", &[]),

@@ -187,8 +187,7 @@ pub fn start(
     window: (Duration, Duration),
 ) -> anyhow::Result<Running> {
     let ends = ends(flows)?;
-    let mut running =
-        Running { meters: Vec::new(), stop: Arc::default(), threads: Vec::new(), calls: HashMap::new() };
+    let mut running = Running { meters: Vec::new(), stop: Arc::default(), threads: Vec::new(), calls: HashMap::new() };
     let mut shared = Vec::new();
     for _ in flows {
         let meter = Arc::new(Meter::new(Keep::All, window.0.as_nanos() as u64..window.1.as_nanos() as u64));

@@ -84,9 +84,8 @@ pub fn figure(title: &str, columns: &[Series], shown: &[Shown], by: By) -> Figur
 /// At most [`MOST_LINES`] names of the legend, those with the most bytes; and the title, which says
 /// how many are left out.
 fn limited(title: &str, legend: Vec<String>, columns: &[Column<'_>], by: By) -> (String, Vec<String>) {
-    let bytes = |name: &String| {
-        columns.iter().filter_map(|column| column.row(name)).flat_map(|row| &row.bytes).sum::<u64>()
-    };
+    let bytes =
+        |name: &String| columns.iter().filter_map(|column| column.row(name)).flat_map(|row| &row.bytes).sum::<u64>();
     let kept = heaviest(&legend.iter().map(bytes).collect::<Vec<u64>>());
     let (all, of) = (legend.len(), if by == By::Class { "classes" } else { "flows" });
     let legend: Vec<String> = legend.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(name, _)| name).collect();
