@@ -69,7 +69,7 @@ fn probe(words: &Words<'_>, case: &Case, context: &Context<'_>) -> Result<Probe>
     let (level, over) = reach(words, *measure, to - from)?;
     let counter = words.counter.as_ref().map(|name| {
         let place = (context.place)(&name.span());
-        CounterName { text: name.get_ref().clone(), place }
+        Box::new(CounterName { text: name.get_ref().clone(), place })
     });
     let of = words.of.as_ref().map(|of| context.class(of));
     Ok(Probe { measure: *measure, subject, of, from, to, level, over, counter })

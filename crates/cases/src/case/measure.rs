@@ -26,7 +26,7 @@ pub struct Probe {
     /// For [`Measure::Reach`]: the length of the span in which it is reached.
     pub over: Nanos,
     /// For [`Measure::Counter`]: which one.
-    pub counter: Option<CounterName>,
+    pub counter: Option<Box<CounterName>>,
 }
 
 /// A counter as a case names it, and where it does.
