@@ -31,6 +31,7 @@ mod promise;
 mod render;
 pub mod suggest;
 mod text;
+pub mod wildcard;
 
 pub use changes::changes;
 pub use check::{advice, notes};

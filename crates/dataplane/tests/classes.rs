@@ -8,6 +8,7 @@ use std::time::Duration;
 use altq_config::Link;
 use altq_dataplane::inject::Injector;
 use altq_dataplane::netns::Namespace;
+use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Options, Running};
 use altq_engine::Engine;
 use altq_engine::headers::{self, FragmentCache};
@@ -86,11 +87,16 @@ fn send(host: &Namespace, frames: &[Vec<u8>]) {
         injector.send(part).unwrap();
         std::thread::sleep(Duration::from_millis(2));
     }
-    std::thread::sleep(Duration::from_millis(800));
 }
 
-/// Stops the link and compares its counters with the classifier's.
+/// Waits until every class has sent what the classifier found for it, for ten snapshots at most;
+/// stops the link, and compares its counters with the classifier's.
 fn compare(running: Running, link: &Link, expected: &[(u64, u64)]) {
+    let all_sent = |snapshot: &Snapshot| {
+        let mut classes = snapshot.classes.iter().zip(expected).skip(1);
+        classes.all(|(stat, (packets, _))| stat.counters.sent_packets >= *packets)
+    };
+    running.snapshots().iter().take(10).find(all_sent);
     running.stop();
     let last = running.snapshots().iter().find(|snapshot| snapshot.last).unwrap();
     running.wait().unwrap();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::token::{self, Tree, What};
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 use crate::text;
+use crate::wildcard::fits;
 
 /// The most texts that one policy may consist of.
 const MOST_TEXTS: usize = 10_000;
@@ -112,47 +113,4 @@ fn paths(pattern: &Tree, source: SourceId, sources: &Sources, findings: &mut Fin
 
 fn quoted(span: Span) -> Span {
     Span { start: span.start.saturating_sub(1), end: span.end + 1, ..span }
-}
-
-/// Whether a name matches a pattern of `*` (any characters) and `?` (any one). Backtracks to the
-/// last `*` only.
-fn fits(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == name[n] => {
-                p += 1;
-                n += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    (p, n) = (at + 1, from + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns() {
-        assert!(fits("*.altq", "a.altq"));
-        assert!(fits("a*b*c", "axxbyybzc"));
-        assert!(fits("?.altq", "é.altq"));
-        assert!(!fits("*.altq", "a.conf"));
-        assert!(!fits("a?", "a"));
-        assert!(!fits(&"*a".repeat(30), &"a".repeat(29)));
-    }
 }

@@ -178,8 +178,9 @@ pub fn rules(namespace: &Namespace) -> String {
 /// instead of altq's; `None`, with a message, if this host lacks something.
 pub fn bridged() -> Option<super::World> {
     let world = super::world()?;
-    let wires = "link add br0 type bridge\nlink set br0 addrgenmode none up\nlink set a master br0\n\
-                 link set b master br0\n";
+    // Without `dev`, `a` would be short for `address`.
+    let wires = "link add br0 type bridge\nlink set dev br0 addrgenmode none up\nlink set dev a master br0\n\
+                 link set dev b master br0\n";
     if let Err(error) = ip(&world.middle, wires) {
         eprintln!("SKIPPED: this test needs a bridge of the kernel ({error})");
         return None;

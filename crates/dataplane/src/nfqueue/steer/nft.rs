@@ -18,12 +18,14 @@ const BEHIND: i32 = 5;
 /// lacks the statement, the rules themselves would be refused as well, but then the kernel takes
 /// back hooks that it has set up already, and with each drops what waits in the queues of other
 /// links (`__nf_unregister_net_hook` in net/netfilter/core.c).
-const ASK: &str = "add table inet altq-ask\nadd chain inet altq-ask ask\n\
-                   add rule inet altq-ask ask queue num 0 bypass\ndelete table inet altq-ask\n";
+fn question(steer: &Steer) -> String {
+    let table = format!("{} altq-ask", family(steer));
+    format!("add table {table}\nadd chain {table} ask\nadd rule {table} ask queue num 0 bypass\ndelete table {table}\n")
+}
 
 /// Puts the rules in place, or replaces them.
 pub fn set(steer: &Steer) -> Result<(), String> {
-    run("nft", &["-f", "-"], ASK)?;
+    run("nft", &["-f", "-"], &question(steer))?;
     run("nft", &["-f", "-"], &rules(steer)).map(drop)
 }
 
@@ -32,10 +34,14 @@ pub fn remove(steer: &Steer) -> Result<(), String> {
     run("nft", &["-f", "-"], &no_rules(steer)).map(drop)
 }
 
+/// The family of a link's table.
+fn family(steer: &Steer) -> &'static str {
+    if steer.port { "bridge" } else { "inet" }
+}
+
 /// The family and the name of a link's table.
 fn table(steer: &Steer) -> String {
-    let family = if steer.port { "bridge" } else { "inet" };
-    let mut name = format!("{family} altq-{}-", steer.direction());
+    let mut name = format!("{} altq-{}-", family(steer), steer.direction());
     for c in steer.interface.chars() {
         match c {
             '+' | '@' => _ = write!(name, "_{:02x}", c as u32),
