@@ -96,6 +96,14 @@ fn all_or_some_and_what_went_before_stays() {
         read("EXPERIMENTS.md")
     );
     assert!(read("EXPERIMENTS.md").contains("| [two](two.html) |"));
+    // Both results are valid, so nothing is missing, although one broke its promise; what is not
+    // valid is.
+    let (code, out, _) = altq(&folder, &["run", "--missing", "--out", "out"]);
+    assert_eq!((code, out.as_str()), (0, ""), "{out}");
+    let invalid = read("one.sim.json").replace("\"valid\":true", "\"valid\":false");
+    std::fs::write(folder.join("out/one.sim.json"), invalid).unwrap();
+    let (code, out, _) = altq(&folder, &["run", "--missing", "--out", "out"]);
+    assert!(code == 0 && out.contains("sim  one: 1 of 1") && !out.contains("two"), "{out}");
     std::fs::write(folder.join("cases/published/two.toml"), case("two", 1, "40%")).unwrap();
     let (_, _, error) = altq(&folder, &["run", "one", "--out", "out"]);
     assert!(error.contains("two.sim.json: left out: it was made from another version of the case"), "{error}");

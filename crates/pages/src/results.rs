@@ -81,6 +81,12 @@ impl Results {
         Ok(Results { folder: folder.to_owned(), kept })
     }
 
+    /// True if a case has a valid result in a world, whether it kept its promises or not.
+    pub fn has_valid(&self, case: &str, world: World) -> bool {
+        let name = file_name(case, world);
+        self.kept.iter().any(|(own, loaded)| *own == name && loaded.result.valid)
+    }
+
     /// Writes a result and the page of its case.
     ///
     /// # Errors

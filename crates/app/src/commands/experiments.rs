@@ -66,6 +66,10 @@ struct Run {
     /// mean, and the seeds at which a case alone fails are named [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     samples: Option<u32>,
+    /// Only cases that have no valid result in the folder yet, made by this version from the case
+    /// as it is now: goes on after an interruption, and repeats what was INVALID
+    #[arg(long)]
+    missing: bool,
     /// Also writes EXPERIMENTS.md to this file, with links to the case files instead of the pages
     #[arg(long, value_name = "FILE.md")]
     document: Option<PathBuf>,
@@ -250,6 +254,13 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     let cases: Vec<Arc<CaseFile>> = cases.into_iter().map(Arc::new).collect();
     let tasks: Vec<Task> =
         worlds.iter().flat_map(|world| cases.iter().map(|file| Task { file: file.clone(), world: *world })).collect();
+    // A result that is valid stays, whatever it says: a promise that was broken is not tried again
+    // until it holds.
+    let there = |task: &Task| results.has_valid(&task.file.name, task.world);
+    let tasks: Vec<Task> = tasks.into_iter().filter(|task| !(args.missing && there(task))).collect();
+    if args.missing && tasks.is_empty() {
+        eprintln!("altq experiments: {} has a valid result of each case; nothing runs", args.out.display());
+    }
     let lab = Bound::new(processors(), args.lab_jobs.map(usize::from));
     let jobs = args.jobs.map_or_else(processors, usize::from);
     let (wanted, mut rows, mut missing, mut failed) = (tasks.len(), Vec::new(), Vec::new(), None);

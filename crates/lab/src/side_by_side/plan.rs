@@ -1,8 +1,6 @@
 //! Decides which runs of the lab go side by side, and in which order. It has no clock and no
 //! threads.
 
-use std::cmp::Reverse;
-
 use crate::Need;
 
 /// The limits of what may run at a time.
@@ -54,7 +52,8 @@ struct Running {
 pub struct Plan {
     bound: Bound,
     jobs: Vec<Job>,
-    /// Waiting jobs in order of preference; those that must run alone come last.
+    /// Waiting jobs in order of preference; those that must run alone come last, in order of their
+    /// numbers.
     waiting: Vec<usize>,
     running: Vec<Running>,
 }
@@ -82,9 +81,14 @@ impl Plan {
 
     fn sorted(&self, weight: impl Fn(&Job) -> f64) -> Plan {
         let mut plan = self.clone();
-        let order =
-            |at: &usize| self.jobs.get(*at).map(|job| (self.rate(job).is_none(), Reverse(weight(job).to_bits())));
-        // For floats that are not negative, the order of bit patterns is the order of values.
+        // For floats that are not negative, the order of bit patterns is the order of values. Jobs
+        // that run alone take as long in any order; in this one a caller whose jobs belong
+        // together by number has some of them whole early.
+        let order = |at: &usize| {
+            let job = self.jobs.get(*at)?;
+            let alone = self.rate(job).is_none();
+            Some((alone, if alone { *at as u64 } else { u64::MAX - weight(job).to_bits() }))
+        };
         plan.waiting.sort_by_key(order);
         plan
     }
@@ -120,12 +124,15 @@ impl Plan {
         place.map_or(0, |place| self.running.remove(place).beside)
     }
 
-    /// Queues a job once more, as the last one and to run alone.
+    /// Queues a job once more, to run alone: among those that do so, by its number.
     pub fn again(&mut self, job: usize) {
         if let Some(job) = self.jobs.get_mut(job) {
             job.need = Need::Alone;
         }
-        self.waiting.push(job);
+        let later =
+            |other: &usize| self.jobs.get(*other).is_some_and(|waiting| self.rate(waiting).is_none()) && *other > job;
+        let place = self.waiting.iter().position(later).unwrap_or(self.waiting.len());
+        self.waiting.insert(place, job);
     }
 
     /// Removes waiting jobs for which `unwanted` is true. Running jobs go on.
@@ -210,17 +217,18 @@ mod tests {
     }
 
     #[test]
-    fn again_is_alone_and_last() {
-        let mut plan = Plan::new(vec![shared(1, 30), shared(1, 20), alone(10)], BOUND);
+    fn again_is_alone_and_in_its_place() {
+        let mut plan = Plan::new(vec![shared(1, 30), shared(1, 20), alone(10), alone(90)], BOUND);
         assert_eq!(begin(&mut plan), [0, 1]);
         assert_eq!(plan.ended(1), 1);
         plan.again(1);
         assert!(begin(&mut plan).is_empty());
         plan.ended(0);
-        assert_eq!(begin(&mut plan), [2]);
-        plan.ended(2);
-        assert_eq!(begin(&mut plan), [1]);
-        assert_eq!(plan.ended(1), 0);
+        // The jobs that run alone go by their numbers, not by their times.
+        for job in [1, 2, 3] {
+            assert_eq!(begin(&mut plan), [job]);
+            assert_eq!(plan.ended(job), 0);
+        }
         assert!(plan.is_over());
     }
 
