@@ -362,12 +362,14 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         return Ok(Exit::Failed);
     }
     let said: Vec<String> = verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
-    eprintln!("altq experiments: {}", said.join(", "));
+    if !said.is_empty() {
+        eprintln!("altq experiments: {}", said.join(", "));
+    }
     eprintln!(
         "altq experiments: index.html, EXPERIMENTS.md, a page and the results of each case are in {}",
         args.out.display()
     );
-    if verdicts.keys().all(|word| *word == "SKIP") {
+    if !verdicts.is_empty() && verdicts.keys().all(|word| *word == "SKIP") {
         return Ok(Exit::Unsupported);
     }
     Ok(match (broken, differ) {
