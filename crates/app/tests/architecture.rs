@@ -24,7 +24,8 @@ fn dependencies_point_one_way() {
         ("altq-cases", &["altq-engine", "altq-config"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
-        ("altq-dataplane", &["altq-engine", "altq-config"]),
+        ("altq-kernel", &["altq-engine", "altq-config"]),
+        ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
@@ -32,6 +33,7 @@ fn dependencies_point_one_way() {
             &[
                 "altq-engine",
                 "altq-config",
+                "altq-kernel",
                 "altq-cases",
                 "altq-pages",
                 "altq-simulator",
@@ -87,7 +89,7 @@ fn the_engine_has_no_clock_and_no_io() {
 
 #[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
-    for name in ["engine", "config", "cases", "pages", "simulator", "traffic", "lab", "app"] {
+    for name in ["engine", "config", "kernel", "cases", "pages", "simulator", "traffic", "lab", "app"] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
             if file.ends_with("engine/src/prefetch.rs") {

@@ -10,6 +10,7 @@ use altq_engine::{queue, schedule};
 /// Names that other files may contain, and why. A folder stands for all files in it.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("config/src/altq_conf", &[], "altq.conf is a language about ALTQ's disciplines"),
+    ("kernel/src", &[], "a language about Linux's qdiscs: which of them keeps whose words"),
     ("lab/src/kernel_htb.rs", &["htb"], "a language about HTB: its classes in tc's words, for the kernel's HTB"),
     ("lab/src/peer.rs", &["htb"], "the same: one class of the kernel's HTB"),
     ("pages/src/stat/altqstat/block.rs", &["wfq"], "what ALTQ's own tool prints of its WFQ"),

@@ -1,29 +1,61 @@
 //! `altq convert`.
 
-use altq_config::print;
+use std::fmt::Write as _;
+
+use altq_config::{Policy, print};
+use altq_kernel::{Host, Place, script, translate};
 
 use crate::exit::Exit;
 use crate::output;
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, print_findings};
 
 /// Options of `altq convert`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     policy: PolicyFile,
-    /// The language to print
-    #[arg(long, default_value = "native", value_parser = ["native"])]
+    /// The language to print: native, or tc for a script of tc commands
+    #[arg(long, default_value = "native", value_parser = ["native", "tc"])]
     to: String,
 }
 
-/// Runs the command: prints the policy on standard output. What the other language cannot say is
-/// listed on standard error.
+/// Runs the command: prints the policy on standard output. What the native language cannot say is
+/// listed on standard error. What the kernel cannot keep is an error of `--to tc`.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
+    if args.to == "tc" {
+        return to_tc(&policy);
+    }
     let printed = print(&policy);
     output::print(&printed.text)?;
     for line in &printed.left_out {
         eprintln!("altq: not carried over: {line}");
     }
+    Ok(Exit::Ok)
+}
+
+/// Prints the links as a script of tc commands. Nothing is printed if the kernel cannot keep all of
+/// them.
+fn to_tc(policy: &Policy) -> anyhow::Result<Exit> {
+    let (mut out, mut wrong) = ("#!/bin/sh\nset -e\n".to_owned(), Vec::new());
+    for link in &policy.links {
+        match translate(link, &Host::default(), Place::ROOT) {
+            Ok(tree) => {
+                writeln!(out, "\n# link {}", link.name)?;
+                for note in &tree.notes {
+                    writeln!(out, "# note: {note}")?;
+                }
+                for line in script(link, &tree) {
+                    writeln!(out, "{line}")?;
+                }
+            }
+            Err(errors) => wrong.extend(errors),
+        }
+    }
+    if !wrong.is_empty() {
+        print_findings(&wrong, &policy.sources);
+        return Ok(Exit::Usage);
+    }
+    output::print(&out)?;
     Ok(Exit::Ok)
 }

@@ -1,0 +1,228 @@
+//! Requests that make filters (linux/pkt_cls.h).
+
+use super::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS, Writer};
+use crate::handle::Handle;
+use crate::tree::{Filter, FlowerKeys, Match, Protocol, Target};
+
+/// Where the filters of what comes in stand: the qdisc `ffff:`.
+const INGRESS: Handle = Handle::new(0xffff, 0);
+/// The packet goes no further (`TC_ACT_SHOT`), or is somebody else's (`TC_ACT_STOLEN`).
+const SHOT: u32 = 2;
+const STOLEN: u32 = 4;
+
+/// The number and the protocol of a filter, as `struct tcmsg` has them.
+fn info(prio: u16, protocol: Protocol) -> u32 {
+    u32::from(prio) << 16 | u32::from(protocol.number().to_be())
+}
+
+/// Makes a filter.
+pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    // The handle of fw is the value of the mark. The others get one from the kernel.
+    let handle = match filter.matches {
+        Match::Mark { value, .. } => Handle(value),
+        _ => Handle::default(),
+    };
+    let info = info(filter.prio, filter.protocol);
+    let mut writer = Writer::tc(RTM_NEWTFILTER, flags, device, handle, filter.parent, info);
+    writer.attribute_text(TCA_KIND, filter.matches.kind());
+    // The types of `…_CLASSID` and `…_ACT` of u32, flower and fw.
+    let (class, act) = match filter.matches {
+        Match::U32 { .. } => (1, 7),
+        Match::Flower(_) => (1, 3),
+        Match::Mark { .. } => (1, 4),
+    };
+    writer.nest(TCA_OPTIONS, |writer| {
+        match filter.to {
+            Target::Class(handle) => writer.attribute_u32(class, handle.0),
+            Target::Drop => action(writer, act, "gact", |writer| writer.attribute(2, &general(SHOT))),
+        }
+        match &filter.matches {
+            Match::U32 { keys, mark, indev } => {
+                // struct tc_u32_sel: flags (TC_U32_TERMINAL), shift, number of keys, and what finds
+                // a header at a place that the packet names; then struct tc_u32_key.
+                let mut bytes = vec![1, 0, keys.len().min(255) as u8, 0];
+                bytes.resize(16, 0);
+                for key in keys.iter().take(255) {
+                    bytes.extend(key.mask.to_be_bytes());
+                    bytes.extend((key.value & key.mask).to_be_bytes());
+                    bytes.extend(u32::from(key.offset).to_ne_bytes());
+                    bytes.extend(0u32.to_ne_bytes());
+                }
+                writer.attribute(5, &bytes);
+                if let Some((value, mask)) = mark {
+                    // struct tc_u32_mark
+                    let words = [*value, *mask, 0];
+                    writer.attribute(10, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
+                }
+                if let Some(indev) = indev {
+                    writer.attribute_text(8, indev);
+                }
+            }
+            Match::Flower(keys) => flower(writer, keys, filter.protocol),
+            Match::Mark { mask, .. } => writer.attribute_u32(5, *mask),
+        }
+    });
+    writer.done()
+}
+
+/// An action, the first and only one of a filter: its kind and its options.
+fn action(writer: &mut Writer, act: u16, kind: &str, options: impl FnOnce(&mut Writer)) {
+    writer.nest(act, |writer| {
+        writer.nest(1, |writer| {
+            // TCA_ACT_KIND, TCA_ACT_OPTIONS
+            writer.attribute_text(1, kind);
+            writer.nest(2, options);
+        });
+    });
+}
+
+/// What all actions begin with (`tc_gen`): index, capabilities, the action, and two counts.
+fn general(action: u32) -> Vec<u8> {
+    [0, 0, action, 0, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
+}
+
+/// Redirects all that comes in at an interface to another device, where it leaves.
+pub fn redirect(device: u32, to: u32) -> Vec<u8> {
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    let info = info(1, Protocol::All);
+    let mut writer = Writer::tc(RTM_NEWTFILTER, flags, device, Handle::default(), INGRESS, info);
+    writer.attribute_text(TCA_KIND, "matchall");
+    writer.nest(TCA_OPTIONS, |writer| {
+        // TCA_MATCHALL_ACT
+        action(writer, 2, "mirred", |writer| {
+            // struct tc_mirred: TCA_EGRESS_REDIR and the device.
+            let mut bytes = general(STOLEN);
+            bytes.extend(1u32.to_ne_bytes());
+            bytes.extend(to.to_ne_bytes());
+            writer.attribute(2, &bytes);
+        });
+    });
+    writer.done()
+}
+
+/// The fields of flower, each with its mask (`TCA_FLOWER_…`).
+fn flower(writer: &mut Writer, keys: &FlowerKeys, protocol: Protocol) {
+    if let Some(indev) = &keys.indev {
+        writer.attribute_text(2, indev);
+    }
+    if protocol != Protocol::All {
+        // TCA_FLOWER_KEY_ETH_TYPE
+        writer.attribute(8, &protocol.number().to_be_bytes());
+    }
+    if let Some(vlan) = keys.vlan {
+        writer.attribute(23, &vlan.to_be_bytes());
+    }
+    if let Some(v6) = keys.inner_v6 {
+        let inner = if v6 { Protocol::Ipv6 } else { Protocol::Ip };
+        writer.attribute(25, &inner.number().to_be_bytes());
+    }
+    if let Some(proto) = keys.proto {
+        writer.attribute(9, &[proto]);
+    }
+    let v6 = protocol == Protocol::Ipv6 || keys.inner_v6 == Some(true);
+    for (end, v4_kind, v6_kind) in [(keys.src, 10, 14), (keys.dst, 12, 16)] {
+        let Some((bits, len)) = end else { continue };
+        let len = u32::from(len);
+        if v6 {
+            writer.attribute(v6_kind, &bits.to_be_bytes());
+            writer.attribute(v6_kind + 1, &u128::MAX.checked_shl(128 - len).unwrap_or(0).to_be_bytes());
+        } else {
+            writer.attribute(v4_kind, &(bits as u32).to_be_bytes());
+            writer.attribute(v4_kind + 1, &u32::MAX.checked_shl(32 - len.min(32)).unwrap_or(0).to_be_bytes());
+        }
+    }
+    // By protocol: a port and its mask; the ends of a range are the same for all protocols.
+    let ports = match keys.proto {
+        Some(6) => [(18, 35), (19, 36)],
+        Some(132) => [(41, 39), (42, 40)],
+        _ => [(20, 37), (21, 38)],
+    };
+    for ((range, least), (kind, mask)) in [(keys.sport, 87), (keys.dport, 89)].into_iter().zip(ports) {
+        match range {
+            Some((from, to)) if from == to => {
+                writer.attribute(kind, &from.to_be_bytes());
+                writer.attribute(mask, &u16::MAX.to_be_bytes());
+            }
+            Some((from, to)) => {
+                writer.attribute(least, &from.to_be_bytes());
+                writer.attribute(least + 1, &to.to_be_bytes());
+            }
+            None => {}
+        }
+    }
+    if let Some((value, mask)) = keys.tcp_flags {
+        writer.attribute(71, &u16::from(value).to_be_bytes());
+        writer.attribute(72, &u16::from(mask).to_be_bytes());
+    }
+    if let Some((value, mask)) = keys.tos {
+        writer.attribute(73, &[value]);
+        writer.attribute(74, &[mask]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Key;
+
+    fn filter(matches: Match, protocol: Protocol, to: Target) -> Filter {
+        Filter { parent: Handle::new(1, 0), prio: 3, protocol, matches, to, rule: None }
+    }
+
+    /// Laid out by hand from linux/pkt_cls.h for `tc filter add dev IF parent 1: protocol ip prio 3
+    /// u32 match u32 0x0a000001 0xffffffff at 12 flowid 1:2`, where IF is the interface 7.
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_u32() {
+        let keys = vec![Key { offset: 12, value: 0x0a00_0001, mask: u32::MAX }];
+        let to = Target::Class(Handle::new(1, 2));
+        let found = new_filter(7, &filter(Match::U32 { keys, mark: None, indev: None }, Protocol::Ip, to));
+        let mut wanted = vec![92, 0, 0, 0, 44, 0, 0x05, 0x06, 0, 0, 0, 0, 0, 0, 0, 0];
+        // Family, interface, handle, parent 1:, protocol 0x0800 in network order, number.
+        wanted.extend([0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0x08, 0x00, 3, 0]);
+        wanted.extend(*b"\x08\0\x01\0u32\0");
+        // TCA_OPTIONS; TCA_U32_CLASSID 1:2; TCA_U32_SEL: terminal, one key.
+        wanted.extend([48, 0, 2, 0, 8, 0, 1, 0, 2, 0, 1, 0]);
+        wanted.extend([36, 0, 5, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        wanted.extend([0xff, 0xff, 0xff, 0xff, 10, 0, 0, 1, 12, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(found, wanted);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_mark_and_a_drop() {
+        let found = new_filter(7, &filter(Match::Mark { value: 5, mask: 0xff }, Protocol::All, Target::Drop));
+        // The handle is the mark; ETH_P_ALL is 3.
+        assert_eq!(found[24..28], [5, 0, 0, 0]);
+        assert_eq!(found[32..36], [0, 3, 3, 0]);
+        // Behind the kind "fw": TCA_FW_ACT with action 1 (gact, TC_ACT_SHOT); TCA_FW_MASK.
+        let mut wanted = vec![60, 0, 2, 0, 48, 0, 4, 0, 44, 0, 1, 0];
+        wanted.extend(*b"\x09\0\x01\0gact\0\0\0\0");
+        wanted.extend([28, 0, 2, 0, 24, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        wanted.extend([8, 0, 5, 0, 0xff, 0, 0, 0]);
+        assert_eq!(found[36 + 8..], wanted);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn fields_of_flower() {
+        let keys = FlowerKeys {
+            proto: Some(6),
+            dst: Some((0xc000_0200, 24)),
+            dport: Some((80, 80)),
+            tos: Some((0xb8, 0xfc)),
+            ..FlowerKeys::default()
+        };
+        let to = Target::Class(Handle::new(1, 2));
+        let found = new_filter(7, &filter(Match::Flower(Box::new(keys)), Protocol::Ip, to));
+        let mut wanted: Vec<u8> = vec![84, 0, 2, 0, 8, 0, 1, 0, 2, 0, 1, 0];
+        wanted.extend([6, 0, 8, 0, 0x08, 0x00, 0, 0, 5, 0, 9, 0, 6, 0, 0, 0]);
+        wanted.extend([8, 0, 12, 0, 192, 0, 2, 0, 8, 0, 13, 0, 255, 255, 255, 0]);
+        wanted.extend([6, 0, 19, 0, 0, 80, 0, 0, 6, 0, 36, 0, 255, 255, 0, 0]);
+        wanted.extend([5, 0, 73, 0, 0xb8, 0, 0, 0, 5, 0, 74, 0, 0xfc, 0, 0, 0]);
+        wanted[0] = wanted.len() as u8;
+        // "flower" and its 0 take 7 bytes, with their header 11.
+        assert_eq!(found[36 + 12..], wanted);
+    }
+}

@@ -1,0 +1,186 @@
+//! Messages of rtnetlink about qdiscs, classes and filters (linux/rtnetlink.h): written as
+//! requests, and read as the kernel sends them.
+//!
+//! A message is a header of 16 bytes (`struct nlmsghdr`: length, type, flags, sequence number,
+//! port), one of 20 bytes (`struct tcmsg`: family, interface, handle, parent, and for filters
+//! number and protocol), and attributes: length, type, value, padded to 4 bytes. Numbers are in the
+//! machine's byte order, values of packets in network order.
+//!
+//! Nothing here calls the kernel.
+
+mod filter;
+mod qdisc;
+mod read;
+mod words;
+
+pub use filter::{new_filter, redirect};
+pub use qdisc::{delete_qdisc, ingress_qdisc, new_class, new_qdisc};
+pub use read::{Counters, Found, Message, Messages, sent};
+pub use words::{leads, same, same_filter};
+
+use crate::handle::Handle;
+
+/// Bytes of `struct nlmsghdr`.
+const HEADER: usize = 16;
+/// Bytes of `struct tcmsg`.
+const TC: usize = 20;
+
+// linux/netlink.h
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+/// The type of an attribute, without the flags for nested attributes and for byte order.
+const NLA_TYPE_MASK: u16 = 0x3fff;
+
+// linux/rtnetlink.h
+/// The type of a message that makes a device.
+pub const RTM_NEWLINK: u16 = 16;
+/// … that takes one away.
+pub const RTM_DELLINK: u16 = 17;
+/// … that asks for one.
+pub const RTM_GETLINK: u16 = 18;
+/// … that makes or changes a qdisc.
+pub const RTM_NEWQDISC: u16 = 36;
+/// … that takes one away.
+pub const RTM_DELQDISC: u16 = 37;
+/// … that asks for all.
+pub const RTM_GETQDISC: u16 = 38;
+/// … that makes a class.
+pub const RTM_NEWTCLASS: u16 = 40;
+/// … that asks for all.
+pub const RTM_GETTCLASS: u16 = 42;
+/// … that makes a filter.
+pub const RTM_NEWTFILTER: u16 = 44;
+/// … that asks for all.
+pub const RTM_GETTFILTER: u16 = 46;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STAB: u16 = 8;
+
+// linux/if_link.h
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFF_UP: u32 = 1;
+
+/// A request that is being written.
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    /// A request with `struct tcmsg` behind its header.
+    fn tc(kind: u16, flags: u16, device: u32, handle: Handle, parent: Handle, info: u32) -> Writer {
+        let mut writer = Writer::new(kind, flags);
+        // The family AF_UNSPEC and padding.
+        writer.u32(0);
+        for word in [device, handle.0, parent.0, info] {
+            writer.u32(word);
+        }
+        writer
+    }
+
+    fn new(kind: u16, flags: u16) -> Writer {
+        let mut writer = Writer(vec![0; HEADER]);
+        writer.0[4..6].copy_from_slice(&kind.to_ne_bytes());
+        writer.0[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
+        writer
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    /// An attribute, padded to 4 bytes.
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+        self.0.extend_from_slice(&len.to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn attribute_u32(&mut self, kind: u16, value: u32) {
+        self.attribute(kind, &value.to_ne_bytes());
+    }
+
+    /// A text, with the byte 0 at its end.
+    fn attribute_text(&mut self, kind: u16, text: &str) {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.push(0);
+        self.attribute(kind, &bytes);
+    }
+
+    /// An attribute that has those which `inside` writes.
+    fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Writer)) {
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0, 0]);
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        inside(self);
+        let len = u16::try_from(self.0.len() - start).unwrap_or(u16::MAX);
+        self.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    }
+
+    /// The request, with its length.
+    fn done(mut self) -> Vec<u8> {
+        let len = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        self.0
+    }
+}
+
+/// Gives a request its sequence number.
+pub fn number(request: &mut [u8], sequence: u32) {
+    if let Some(place) = request.get_mut(8..12) {
+        place.copy_from_slice(&sequence.to_ne_bytes());
+    }
+}
+
+/// Asks for all qdiscs of all interfaces.
+pub fn get_qdiscs() -> Vec<u8> {
+    Writer::tc(RTM_GETQDISC, NLM_F_DUMP, 0, Handle::default(), Handle::default(), 0).done()
+}
+
+/// Asks for all classes of an interface.
+pub fn get_classes(device: u32) -> Vec<u8> {
+    Writer::tc(RTM_GETTCLASS, NLM_F_DUMP, device, Handle::default(), Handle::default(), 0).done()
+}
+
+/// Asks for all filters of a qdisc.
+pub fn get_filters(device: u32, qdisc: Handle) -> Vec<u8> {
+    Writer::tc(RTM_GETTFILTER, NLM_F_DUMP, device, Handle::default(), qdisc, 0).done()
+}
+
+/// `struct ifinfomsg`: family, type, index, flags, and which flags are changed.
+fn link(kind: u16, flags: u16, device: u32, up: bool) -> Writer {
+    let mut writer = Writer::new(kind, flags);
+    let up = if up { IFF_UP } else { 0 };
+    for word in [0, device, up, up] {
+        writer.u32(word);
+    }
+    writer
+}
+
+/// Makes an ifb of this name and sets it up.
+pub fn new_ifb(name: &str) -> Vec<u8> {
+    let mut writer = link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, 0, true);
+    writer.attribute_text(IFLA_IFNAME, name);
+    writer.nest(IFLA_LINKINFO, |writer| writer.attribute(IFLA_INFO_KIND, b"ifb"));
+    writer.done()
+}
+
+/// Takes a device away.
+pub fn delete_link(device: u32) -> Vec<u8> {
+    link(RTM_DELLINK, NLM_F_ACK, device, false).done()
+}
+
+/// Asks for a device by its name.
+pub fn get_link(name: &str) -> Vec<u8> {
+    let mut writer = link(RTM_GETLINK, NLM_F_ACK, 0, false);
+    writer.attribute_text(IFLA_IFNAME, name);
+    writer.done()
+}

@@ -1,0 +1,297 @@
+//! The options of qdiscs and classes (linux/pkt_sched.h): written, read, and compared.
+
+use super::read::{Attributes, u32_at, u64_at};
+use super::{TCA_OPTIONS, TCA_STAB, Writer};
+use crate::tree::{ClassWords, Curve, Layer, Qdisc, QdiscWords, RedWords, SizeTable};
+
+/// Steps of the kernel's clock for qdiscs in a second: 64 ns each (`PSCHED_SHIFT` in
+/// net/pkt_sched.h).
+const TICKS: u128 = 15_625_000;
+/// Cells of a size table.
+const CELLS: usize = 2048;
+/// `TC_LINKLAYER_ETHERNET`; with it the kernel works out times by the rate, not by a table.
+const ETHERNET: u8 = 1;
+
+/// What a burst takes at a rate, in ticks, rounded up as tc does.
+pub(super) fn ticks(bytes: u64, rate: u64) -> u32 {
+    u32::try_from((u128::from(bytes) * TICKS).div_ceil(u128::from(rate.max(1)))).unwrap_or(u32::MAX)
+}
+
+/// The words of a qdisc.
+pub(super) fn qdisc_options(writer: &mut Writer, qdisc: &Qdisc) {
+    let plain = |writer: &mut Writer, words: &[u32]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        writer.attribute(TCA_OPTIONS, &bytes);
+    };
+    let numbers = |writer: &mut Writer, words: &[(u16, u32)]| {
+        writer.nest(TCA_OPTIONS, |writer| {
+            for (kind, value) in words {
+                writer.attribute_u32(*kind, *value);
+            }
+        });
+    };
+    match &qdisc.words {
+        // struct tc_htb_glob: version, r2q, default, debug, packets that passed unshaped.
+        QdiscWords::Htb { default } => writer.nest(TCA_OPTIONS, |writer| {
+            let words = [3, 10, u32::from(*default), 0, 0];
+            writer.attribute(2, &words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect::<Vec<u8>>());
+        }),
+        QdiscWords::Hfsc { default } => writer.attribute(TCA_OPTIONS, &default.to_ne_bytes()),
+        QdiscWords::Drr => {}
+        QdiscWords::Prio { bands, default } => {
+            let mut bytes = u32::from(*bands).to_ne_bytes().to_vec();
+            bytes.extend([*default; 16]);
+            writer.attribute(TCA_OPTIONS, &bytes);
+        }
+        QdiscWords::Pfifo { limit } | QdiscWords::Bfifo { limit } | QdiscWords::HeadDrop { limit } => {
+            plain(writer, &[*limit]);
+        }
+        QdiscWords::Codel { limit, target, interval, ecn } => {
+            numbers(writer, &[(1, *target), (2, *limit), (3, *interval), (4, u32::from(*ecn))]);
+        }
+        QdiscWords::FqCodel { limit, flows, quantum, target, interval, drop_batch, ecn } => numbers(
+            writer,
+            &[
+                (1, *target),
+                (2, *limit),
+                (3, *interval),
+                (4, u32::from(*ecn)),
+                (5, *flows),
+                (6, *quantum),
+                (8, *drop_batch),
+            ],
+        ),
+        QdiscWords::Pie { limit, target, tupdate, ecn } => {
+            numbers(writer, &[(1, *target), (2, *limit), (3, *tupdate), (6, u32::from(*ecn))]);
+        }
+        QdiscWords::Red(red) => red_options(writer, red),
+        QdiscWords::Sfq { limit, depth, flows, divisor, quantum, perturb, headdrop } => {
+            // struct tc_sfq_qopt_v1, without a RED in each flow.
+            let mut words = vec![*quantum, *perturb, *limit, *divisor, *flows, *depth, u32::from(*headdrop)];
+            words.resize(18, 0);
+            plain(writer, &words);
+        }
+        QdiscWords::Cake { rate, isolation, rtt, memory } => writer.nest(TCA_OPTIONS, |writer| {
+            writer.attribute(2, &rate.to_ne_bytes());
+            // CAKE_DIFFSERV_BESTEFFORT: one tin.
+            writer.attribute_u32(3, 3);
+            writer.attribute_u32(5, isolation.1);
+            if let Some(SizeTable { overhead, mpu, layer }) = qdisc.sizes {
+                let layer = match layer {
+                    Layer::Ethernet => 0,
+                    Layer::Atm => 1,
+                    Layer::Ptm => 2,
+                };
+                writer.attribute_u32(4, layer);
+                writer.attribute(6, &overhead.to_ne_bytes());
+                writer.attribute_u32(14, mpu);
+            }
+            writer.attribute_u32(7, *rtt);
+            // The target is a twentieth of the round trip, as tc has it.
+            writer.attribute_u32(8, (*rtt / 20).max(1));
+            writer.attribute_u32(10, *memory);
+        }),
+    }
+}
+
+/// The flags of RED (`TC_RED_ECN`, `TC_RED_HARDDROP`).
+fn red_flags(red: &RedWords) -> u8 {
+    u8::from(red.ecn) | u8::from(red.harddrop) << 1
+}
+
+/// A probability in 2^-32.
+fn probability(billionths: u32) -> u32 {
+    u32::try_from((u64::from(billionths) << 32) / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+/// struct tc_red_qopt, the table by which the average decays in idle time, and the probability.
+fn red_options(writer: &mut Writer, red: &RedWords) {
+    let (cells, table) = idle(red);
+    // The kernel takes the probability from TCA_RED_MAX_P; this one is for old kernels: log2 of
+    // (max - min)/probability.
+    let span = f64::from(red.max.saturating_sub(red.min).max(1));
+    let least = f64::from(red.probability.max(1)) / 1e9 / span;
+    let log = (0..32u8).find(|log| least * f64::from(1u32 << log) > 1.0).unwrap_or(31);
+    writer.nest(TCA_OPTIONS, |writer| {
+        let mut bytes: Vec<u8> = [red.limit, red.min, red.max].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.extend([red.weight, log, cells, red_flags(red)]);
+        writer.attribute(1, &bytes);
+        writer.attribute(2, &table);
+        writer.attribute_u32(3, probability(red.probability));
+    });
+}
+
+/// By how much the average decays in idle time: for a time of n cells of 2^log ticks each, log2 of
+/// the part that is left, as a positive number up to 31 (Floyd and Jacobson 1993, section 4; the
+/// form is that of red.h in net/).
+fn idle(red: &RedWords) -> (u8, [u8; 256]) {
+    let packet = f64::from(ticks(u64::from(red.packet), red.rate).max(1));
+    let decay = -(1.0 - 1.0 / f64::from(1u32 << red.weight.min(31))).ln() / packet;
+    let longest = 31.0 / decay;
+    let log = (0..32u32).find(|log| longest / f64::from(1u32 << log) < 512.0).unwrap_or(31);
+    let mut table = [0u8; 256];
+    for (at, cell) in table.iter_mut().enumerate() {
+        let ticks = (at as u64) << log;
+        *cell = (ticks as f64 * decay).min(31.0) as u8;
+    }
+    table[255] = 31;
+    (log as u8, table)
+}
+
+/// The words of a class.
+pub(super) fn class_options(writer: &mut Writer, words: &ClassWords) {
+    writer.nest(TCA_OPTIONS, |writer| match words {
+        ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu } => {
+            // Rates beyond 32 bits have attributes of their own.
+            for (kind, rate) in [(6, *rate), (7, *ceil)] {
+                if u32::try_from(rate).is_err() {
+                    writer.attribute(kind, &rate.to_ne_bytes());
+                }
+            }
+            let mut bytes = Vec::new();
+            for rate in [*rate, *ceil] {
+                // struct tc_ratespec
+                bytes.extend([0, ETHERNET]);
+                bytes.extend(overhead.to_ne_bytes());
+                bytes.extend(0u16.to_ne_bytes());
+                bytes.extend(mpu.to_ne_bytes());
+                bytes.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
+            }
+            for word in [ticks(*burst, *rate), ticks(*cburst, *ceil), *quantum, 0, u32::from(*prio)] {
+                bytes.extend(word.to_ne_bytes());
+            }
+            writer.attribute(1, &bytes);
+        }
+        ClassWords::Hfsc { rt, ls, ul } => {
+            for (kind, curve) in [(1, rt), (2, ls), (3, ul)] {
+                let Some(Curve { first, until, then }) = curve else { continue };
+                let bytes: Vec<u8> = [*first, *until, *then].iter().flat_map(|word| word.to_ne_bytes()).collect();
+                writer.attribute(kind, &bytes);
+            }
+        }
+        ClassWords::Drr { quantum } => writer.attribute_u32(1, *quantum),
+    });
+}
+
+/// tc-stab(8): what is charged for each length, in cells of a byte, so that none is rounded.
+pub(super) fn stab(writer: &mut Writer, sizes: &SizeTable) {
+    let SizeTable { overhead, mpu, layer } = *sizes;
+    let table = mpu > 0 || layer == Layer::Atm;
+    let cells = if table { CELLS as u32 } else { 0 };
+    writer.nest(TCA_STAB, |writer| {
+        // struct tc_sizespec. A packet of n bytes has the cell n - 1.
+        let mut bytes = vec![0, 0];
+        let align: i16 = if table { -1 } else { 0 };
+        bytes.extend(align.to_ne_bytes());
+        bytes.extend(overhead.to_ne_bytes());
+        let layer_number = if layer == Layer::Atm { 2u32 } else { 1 };
+        for word in [layer_number, mpu, cells, cells] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        writer.attribute(1, &bytes);
+        if table {
+            let charged = (1..=CELLS as u32).map(|len| {
+                let len = len.max(mpu);
+                let charged = if layer == Layer::Atm { len.div_ceil(48) * 53 } else { len };
+                u16::try_from(charged).unwrap_or(u16::MAX)
+            });
+            writer.attribute(2, &charged.flat_map(u16::to_ne_bytes).collect::<Vec<u8>>());
+        }
+    });
+}
+
+impl ClassWords {
+    /// The kernel's name of the kind of its qdisc.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            ClassWords::Htb { .. } => "htb",
+            ClassWords::Hfsc { .. } => "hfsc",
+            ClassWords::Drr { .. } => "drr",
+        }
+    }
+}
+
+/// Whether the options that the kernel shows say what was asked for. It is asked for `wanted`, the
+/// options of a qdisc or class as they were sent, and shows `found`. Attributes that it does not
+/// show, and those that it adds, do not count.
+pub fn same(kind: &str, class: bool, wanted: &[u8], found: &[u8]) -> bool {
+    match (kind, class) {
+        // The kernel counts packets in the last word, and shows the level of a class.
+        ("htb", false) => within(wanted, found, &[(2, 0, 16)]),
+        ("htb", true) => within(wanted, found, &[(1, 0, 36), (1, 40, 44), (6, 0, 8), (7, 0, 8)]),
+        ("hfsc", true) => within(wanted, found, &[(1, 0, 12), (2, 0, 12), (3, 0, 12)]),
+        ("drr", true) => within(wanted, found, &[(1, 0, 4)]),
+        // Times go through the kernel's own clock and come back up to a few microseconds less.
+        ("codel" | "fq_codel" | "cake", _) => numbers_near(wanted, found, 0),
+        // TCA_PIE_TUPDATE is rounded up to a tick of the kernel's timer.
+        ("pie", _) => numbers_near(wanted, found, 3),
+        ("red", _) => within(wanted, found, &[(1, 0, 12), (1, 12, 13), (1, 15, 16), (3, 0, 4)]),
+        ("drr", false) => true,
+        ("sfq", _) => wanted.get(..28) == found.get(..28),
+        _ => wanted == found.get(..wanted.len()).unwrap_or(found),
+    }
+}
+
+/// Whether the options of a filter that the kernel shows say what was asked for. Actions are not
+/// compared: the kernel adds numbers and counts of its own to them.
+pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
+    let action = match kind {
+        "u32" => 7,
+        "fw" => 4,
+        _ => 3,
+    };
+    Attributes(wanted).filter(|(of, _)| *of != action).all(|(of, wanted)| {
+        match (kind, of, Attributes(found).value(of)) {
+            // struct tc_u32_mark ends with a count of the kernel's.
+            ("u32", 10, Some(found)) => found.get(..8) == wanted.get(..8),
+            // The EtherType is that of the filter's message, and of a tagged packet the kernel shows
+            // the inner one.
+            ("flower", 8, _) | ("flower", 25, None) => true,
+            // A mask of all bits is not shown.
+            ("fw", 5, None) => wanted == u32::MAX.to_ne_bytes(),
+            (_, _, found) => found == Some(wanted),
+        }
+    })
+}
+
+/// Whether the options are those of a filter that leads to a class or has an action. The kernel
+/// shows numbers and hash tables of filters as well.
+pub fn leads(kind: &str, options: &[u8]) -> bool {
+    let action = match kind {
+        "u32" => 7,
+        "fw" => 4,
+        "matchall" => 2,
+        _ => 3,
+    };
+    Attributes(options).any(|(of, _)| of == 1 || of == action)
+}
+
+/// Whether parts of attributes are the same: type, first byte, byte behind the last. Of attributes
+/// that are wanted only.
+fn within(wanted: &[u8], found: &[u8], parts: &[(u16, usize, usize)]) -> bool {
+    parts.iter().all(|(kind, from, to)| {
+        let Some(wanted) = Attributes(wanted).value(*kind) else { return true };
+        let found = Attributes(found).value(*kind);
+        found.is_some_and(|found| found.get(*from..*to) == wanted.get(*from..*to))
+    })
+}
+
+/// The longest tick of the kernel's timer (CONFIG_HZ=100), microseconds.
+const LONGEST_TICK: u64 = 10_000;
+
+/// Whether all numbers that are wanted are there, each at most 1 in 1000 and 2 less than asked for.
+/// That of the type `ticked` may be up to a tick more.
+fn numbers_near(wanted: &[u8], found: &[u8], ticked: u16) -> bool {
+    Attributes(wanted).all(|(kind, wanted)| {
+        let Some(found) = Attributes(found).value(kind) else { return false };
+        let number = |bytes: &[u8]| match bytes.len() {
+            4 => u32_at(bytes, 0).map(u64::from),
+            _ => u64_at(bytes, 0),
+        };
+        match (number(wanted), number(found)) {
+            (Some(wanted), Some(found)) if kind == ticked => (wanted..=wanted + LONGEST_TICK).contains(&found),
+            (Some(wanted), Some(found)) => wanted >= found && wanted - found <= wanted / 1000 + 2,
+            _ => false,
+        }
+    })
+}

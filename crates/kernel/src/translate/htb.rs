@@ -1,0 +1,146 @@
+//! htb: the link's own scheduler, and what shapes a link for schedulers that do not (tc-htb(8),
+//! net/sched/sch_htb.c).
+
+use altq_engine::schedule::htb::words::{self, Defaults, Words};
+use altq_engine::spec::{ClassId, ROOT, Regulator};
+use altq_engine::units::Rate;
+
+use super::given::Given;
+use super::{Builder, LINK};
+use crate::handle::Handle;
+use crate::tree::{Class, ClassWords, Qdisc, QdiscWords};
+
+/// Levels of classes, the link's included (`TC_HTB_MAXDEPTH` in linux/pkt_sched.h).
+const DEPTH: usize = 8;
+
+impl Builder<'_> {
+    fn htb_defaults(&self) -> Defaults {
+        let frame = self.link.spec.overhead.charge(self.link.spec.mtu).max(self.link.spec.mtu + self.host.header);
+        Defaults { packet: u64::from(frame), tick: 1 }
+    }
+
+    /// The class of the link.
+    fn htb_link(&mut self, handle: Handle) -> Class {
+        let (spec, defaults) = (&self.link.spec, self.htb_defaults());
+        let burst = match spec.regulator {
+            Regulator::Auto | Regulator::None => defaults.burst(spec.rate),
+            _ => spec.regulator.depth(spec.rate, spec.mtu, spec.timer).map_or(0, u64::from).max(defaults.packet),
+        };
+        let rate = self.bytes_s(self.link.spec.rate);
+        let quantum = defaults.packet as u32;
+        let words = ClassWords::Htb { rate, ceil: rate, burst, cburst: burst, prio: 0, quantum, overhead: 0, mpu: 0 };
+        Class { handle: Handle::new(handle.major(), LINK), parent: handle, words: Some(words), id: ROOT }
+    }
+
+    /// The place for a scheduler or queue that does not shape: the only class of an htb of the
+    /// link's rate; `parent` itself where the link says `regulator none`.
+    pub(super) fn shaped(&mut self, parent: Handle) -> Option<Handle> {
+        if self.link.spec.regulator == Regulator::None {
+            self.note(
+                "`regulator none`: the device decides how fast packets leave, and how many wait in it".to_owned(),
+            );
+            if self.sizes().is_some() {
+                self.note("`regulator none`: the overhead is charged by nobody".to_owned());
+            }
+            return Some(parent);
+        }
+        let handle = self.handle();
+        let class = self.htb_link(handle);
+        let place = class.handle;
+        self.tree.qdiscs.push(Qdisc {
+            handle,
+            parent,
+            words: QdiscWords::Htb { default: LINK },
+            sizes: self.sizes(),
+            classes: vec![class],
+            filters: Vec::new(),
+            holds: None,
+        });
+        Some(place)
+    }
+
+    /// The link's own htb.
+    pub(super) fn htb(&mut self, parent: Handle) {
+        let link = self.link;
+        let handle = self.handle();
+        let (defaults, served) = (self.htb_defaults(), self.served(ROOT));
+        let mut given = Given::new(&link.spec.scheduler.settings);
+        given.take(&["r2q"]);
+        let r2q = words::r2q(&link.spec.scheduler.settings);
+        self.nobody_took(ROOT, "the kernel's htb has", given.rest());
+        let mut classes = vec![self.htb_link(handle)];
+        let mut depths = vec![1; link.spec.classes.len()];
+        for id in served.iter().copied() {
+            let Some(spec) = link.spec.classes.get(id as usize) else { continue };
+            depths[id as usize] = depths[spec.parent as usize] + 1;
+            if depths[id as usize] > DEPTH {
+                let message = format!("the kernel's htb has {DEPTH} levels of classes, with the link's own");
+                self.refuse(self.place(id, ""), message, None);
+            }
+            let mut given = Given::new(&spec.settings);
+            given.take(&["rate", "ceil", "burst", "cburst", "prio", "quantum", "overhead", "mpu"]);
+            self.nobody_took(id, "the kernel's htb has", given.rest());
+            let words = match Words::read(&spec.settings, &defaults) {
+                Ok(words) => words,
+                Err(error) => {
+                    self.refuse(self.place(id, error.word.unwrap_or("")), error.message, error.help);
+                    continue;
+                }
+            };
+            let quantum = words.quantum(r2q);
+            if words.quantum.is_none() && words::unbounded(words.rate, r2q) != u64::from(quantum) {
+                let (least, most) = (*words::QUANTUM.start(), *words::QUANTUM.end());
+                self.note(format!(
+                    "htb's quantum follows from the rate and r2q, from {least} to {most} bytes: beyond that classes \
+                     share what they borrow in other proportions than their rates"
+                ));
+            }
+            let parent = if spec.parent == ROOT { LINK } else { spec.parent as u16 };
+            classes.push(Class {
+                handle: Handle::new(handle.major(), id as u16),
+                parent: Handle::new(handle.major(), parent),
+                words: Some(ClassWords::Htb {
+                    rate: self.bytes_s(Rate::bit_s(words.rate)),
+                    ceil: self.bytes_s(Rate::bit_s(words.ceil)),
+                    burst: words.burst,
+                    cburst: words.cburst,
+                    prio: words.prio,
+                    quantum,
+                    overhead: words.overhead,
+                    mpu: words.mpu,
+                }),
+                id,
+            });
+        }
+        self.note(
+            "htb holds a burst as a time in steps of 64 ns, and a class may be in debt by a super-packet (GSO) before \
+             it waits"
+                .to_owned(),
+        );
+        let default = self.default(ROOT);
+        let drop = link.spec.default.is_none();
+        let filters = self.filters(ROOT, handle, &|class| Handle::new(handle.major(), class as u16), drop);
+        self.tree.qdiscs.push(Qdisc {
+            handle,
+            parent,
+            // Without one, packets pass unshaped: those of the link itself in altq too.
+            words: QdiscWords::Htb { default: default.map_or(0, |class| class as u16) },
+            sizes: self.sizes(),
+            classes,
+            filters,
+            holds: None,
+        });
+        self.leaves(ROOT, handle, &served);
+    }
+
+    /// What stands in the leaves of a qdisc whose classes have the numbers of the policy.
+    pub(super) fn leaves(&mut self, node: ClassId, handle: Handle, served: &[ClassId]) {
+        if served.iter().any(|id| *id >= u32::from(LINK)) {
+            self.refuse(self.link.span, format!("the kernel's qdisc has at most {LINK} classes"), None);
+            return;
+        }
+        for id in served.iter().copied().filter(|id| self.is_leaf(*id, node)).collect::<Vec<_>>() {
+            self.inside(id, Handle::new(handle.major(), id as u16));
+        }
+    }
+}

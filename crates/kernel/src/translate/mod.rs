@@ -1,0 +1,407 @@
+//! Turns a link into a tree of qdiscs.
+//!
+//! Each scheduler of the link becomes a qdisc with classes, each queue a qdisc in its class. A
+//! scheduler that shapes (htb, hfsc) has a class for the link, above all others. Any other one
+//! stands in the only class of an htb of the link's rate, unless the link says `regulator none`.
+//!
+//! A qdisc with classes gets those rules of the policy that lead to it, in the policy's order. A
+//! packet comes to a qdisc inside another one only if the first rule that it matches leads there.
+//! That is the first among those rules too. So the qdiscs together find the class that the policy
+//! names.
+
+pub mod condition;
+mod filters;
+mod flat;
+mod given;
+mod hfsc;
+mod htb;
+mod queues;
+
+use altq_config::diagnostic::MOST_ERRORS;
+use altq_config::{Device, Diagnostic, Link, Span};
+use altq_engine::link::{Framing, Overhead};
+use altq_engine::spec::{ClassId, ROOT, Regulator};
+use altq_engine::units::Rate;
+
+use crate::handle::Handle;
+use crate::tree::{Filter, Layer, Match, Protocol, SizeTable, Target, Tree};
+use filters::Filters;
+use given::Given;
+
+/// What the translation has to know of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Bytes of the header below layer 3 that the kernel counts at this device: 14 for Ethernet, 0
+    /// for PPP and tunnels.
+    pub header: u32,
+    /// Whether the kernel has the classifier flower.
+    pub flower: bool,
+}
+
+impl Default for Host {
+    /// Ethernet, and a kernel with flower.
+    fn default() -> Host {
+        Host { header: 14, flower: true }
+    }
+}
+
+/// Where a tree stands on its device, and its first handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The class in which it stands, or [`Handle::ROOT`].
+    pub parent: Handle,
+    /// The major number of its first qdisc. Others follow.
+    pub first: u16,
+}
+
+impl Place {
+    /// The device's own qdisc, with the handle `1:`.
+    pub const ROOT: Place = Place { parent: Handle::ROOT, first: 1 };
+}
+
+/// Minor number of the class that stands for the link. Other classes have their number in the
+/// policy.
+const LINK: u16 = 0xfff0;
+/// The most qdiscs of a tree, so that two trees find handles on one device.
+const MOST: u32 = 0x3000;
+
+/// The tree for a link.
+///
+/// # Errors
+/// What the kernel cannot keep, with its places in the policy; the first 20 findings.
+pub fn translate(link: &Link, host: &Host, place: Place) -> Result<Tree, Vec<Diagnostic>> {
+    let mut builder = Builder::new(link, host, place);
+    builder.link(place.parent);
+    builder.errors.truncate(MOST_ERRORS);
+    if builder.errors.is_empty() { Ok(builder.tree) } else { Err(builder.errors) }
+}
+
+/// Whether the kernel can keep a link, as far as the policy shows it: what it does differently, or
+/// why it cannot.
+///
+/// # Errors
+/// As [`translate`].
+pub fn fits(link: &Link) -> Result<Vec<String>, Vec<Diagnostic>> {
+    translate(link, &Host::default(), Place::ROOT).map(|tree| tree.notes)
+}
+
+/// A tree that is being made.
+struct Builder<'a> {
+    link: &'a Link,
+    host: &'a Host,
+    children: Vec<Vec<ClassId>>,
+    holders: Vec<bool>,
+    /// For each class the one that holds its scheduler.
+    owner: Vec<ClassId>,
+    /// Rules with their class, in the order in which they are tried.
+    rules: Vec<(u32, ClassId, Vec<(Protocol, Match)>)>,
+    first: u16,
+    made: u32,
+    tree: Tree,
+    errors: Vec<Diagnostic>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(link: &'a Link, host: &'a Host, place: Place) -> Builder<'a> {
+        let spec = &link.spec;
+        let mut owner = vec![ROOT; spec.classes.len()];
+        for (id, class) in spec.classes.iter().enumerate().skip(1) {
+            // Parents stand before their children.
+            let parent = class.parent as usize;
+            let holds = spec.classes.get(parent).is_some_and(|parent| parent.scheduler.is_some());
+            owner[id] = if holds { class.parent } else { owner.get(parent).copied().unwrap_or(ROOT) };
+        }
+        let mut builder = Builder {
+            link,
+            host,
+            children: link.children(),
+            holders: link.holders(),
+            owner,
+            rules: Vec::new(),
+            first: place.first,
+            made: 0,
+            tree: Tree::default(),
+            errors: Vec::new(),
+        };
+        for number in spec.rules.tried() {
+            let Some(rule) = spec.rules.rules.get(number as usize) else { continue };
+            let found = condition::conditions(rule, &spec.rules.interfaces).and_then(|conditions| {
+                let mut found = Vec::new();
+                for condition in conditions {
+                    found.extend(filters::matches(&condition, host.flower)?);
+                }
+                Ok(found)
+            });
+            match found {
+                Ok(found) => builder.rules.push((number, rule.class, found)),
+                Err(why) => {
+                    let span = link.rules.get(number as usize).copied().unwrap_or(link.span);
+                    builder.refuse(span, format!("the kernel cannot keep this rule: {why}"), None);
+                }
+            }
+        }
+        builder
+    }
+
+    /// The whole link, below `parent`.
+    fn link(&mut self, parent: Handle) {
+        let link = self.link;
+        if let Some(Device::Bridge { to, .. }) = &link.device {
+            let help = format!("write `device {to}`, and let the kernel bridge or route; `path bridge` keeps it");
+            let message = "the kernel's qdiscs shape an interface, not what goes from one to another";
+            self.refuse(self.root("device"), message, Some(help));
+            return;
+        }
+        if let Some(root) = link.spec.classes.first() {
+            let given = Given::new(&root.settings);
+            self.nobody_took(ROOT, "the kernel's qdiscs have", given.rest());
+        }
+        self.framing();
+        match (link.spec.scheduler.name, link.spec.classes.len()) {
+            (_, 1) => {
+                if let Some(parent) = self.shaped(parent) {
+                    self.queue(ROOT, parent);
+                }
+            }
+            ("htb", _) => self.htb(parent),
+            ("hfsc", _) => self.hfsc(parent),
+            _ => {
+                if self.whole_cake(parent) {
+                    return;
+                }
+                if let Some(parent) = self.shaped(parent) {
+                    self.inner(ROOT, parent);
+                }
+            }
+        }
+        self.general_notes();
+    }
+
+    /// What holds for every link: how the kernel counts bytes and finds headers.
+    fn general_notes(&mut self) {
+        let overhead = &self.link.spec.overhead;
+        let header = self.host.header;
+        if *overhead == Overhead::NONE && header > 0 {
+            self.note(format!(
+                "the kernel counts packets with the {header} bytes of their header below layer 3; altq's own paths \
+                 count them without, where no `overhead` is written"
+            ));
+        } else if *overhead != Overhead::NONE {
+            self.note("the kernel adds the overhead once to a super-packet of several segments (GSO)".to_owned());
+        }
+        let flower =
+            self.rules.iter().flat_map(|(.., found)| found).any(|(_, found)| matches!(found, Match::Flower(_)));
+        if flower {
+            self.note(
+                "the kernel's flower finds no ports in fragments and in packets of UDP-Lite and DCCP: rules with ports \
+                 do not match them"
+                    .to_owned(),
+            );
+        }
+        let deep = |found: &Match| match found {
+            Match::U32 { keys, .. } => keys.iter().any(|key| key.offset >= 20),
+            _ => false,
+        };
+        let mut all = self.rules.iter().flat_map(|(.., found)| found);
+        if all.any(|(protocol, found)| *protocol == Protocol::Ip && deep(found)) {
+            self.note(
+                "the kernel's u32 finds ports, TCP flags and SPI behind a header of 20 bytes (IPv4) or 40 bytes (IPv6) \
+                 only: packets with options or extension headers do not match such rules"
+                    .to_owned(),
+            );
+        }
+        let mut all = self.rules.iter().flat_map(|(.., found)| found);
+        if all.any(|(protocol, _)| matches!(protocol, Protocol::Ip | Protocol::Ipv6)) {
+            self.note(
+                "a packet with a VLAN tag matches no rule about IP on the interface that carries the tags; shape the \
+                 VLAN's own interface"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// A framing that the kernel's size tables do not have.
+    fn framing(&mut self) {
+        let alone = self.link.spec.classes.len() == 2 && self.queue_of(1).is_some_and(|queue| queue.name == "cake");
+        if self.link.spec.overhead.framing == Framing::Ptm && !(alone && self.link.spec.regulator != Regulator::None) {
+            let help = format!("write an overhead in plain bytes, about 1/64 more; {}", self.way());
+            let message = "the kernel's size tables have no PTM; only its cake does, alone on a link";
+            self.refuse(self.root("overhead"), message, Some(help));
+        }
+    }
+
+    /// The size table of the first qdisc. With `overhead none` there is none: the kernel then knows
+    /// the true length of super-packets, which it does not with one (`__qdisc_calculate_pkt_len` in
+    /// net/sched/sch_api.c).
+    fn sizes(&self) -> Option<SizeTable> {
+        let Overhead { bytes, mpu, framing } = self.link.spec.overhead;
+        let layer = if framing == Framing::Atm { Layer::Atm } else { Layer::Ethernet };
+        // A policy counts from layer 3 on, the kernel from its header below.
+        let overhead = bytes - self.host.header as i32;
+        let none = self.link.spec.overhead == Overhead::NONE || overhead == 0 && mpu == 0 && layer == Layer::Ethernet;
+        (!none).then_some(SizeTable { overhead, mpu, layer })
+    }
+
+    /// The qdisc of the scheduler that a class holds, which does not shape.
+    fn inner(&mut self, node: ClassId, parent: Handle) {
+        let link = self.link;
+        let Some(scheduler) = link.spec.scheduler_at(node) else { return };
+        match scheduler.name {
+            "fifo" => self.fifo(node, parent),
+            "priq" => self.prio(node, parent),
+            "drr" => self.drr(node, parent),
+            "wfq" => self.wfq(node, parent),
+            name => {
+                let span = self.place(node, "scheduler");
+                let message = match name {
+                    "htb" | "hfsc" => format!(
+                        "the kernel's {name} would shape inside another scheduler, which takes a class that waits for \
+                         one that has nothing to send"
+                    ),
+                    _ => format!("the kernel has no scheduler `{name}`"),
+                };
+                let help = format!("the kernel has htb, hfsc, drr, priq, fifo, and wfq with weights; {}", self.way());
+                self.refuse(span, message, Some(help));
+            }
+        }
+    }
+
+    /// What stands in a class: the scheduler that it holds, or its queue.
+    fn inside(&mut self, class: ClassId, parent: Handle) {
+        let holds = self.link.spec.classes.get(class as usize).is_some_and(|class| class.scheduler.is_some());
+        if holds { self.inner(class, parent) } else { self.queue(class, parent) }
+    }
+
+    /// The classes that the scheduler of a class serves. Refuses inner ones that hold packets of
+    /// their own, and packets of the class itself.
+    fn served(&mut self, node: ClassId) -> Vec<ClassId> {
+        let ids = 1..self.link.spec.classes.len() as ClassId;
+        let served: Vec<ClassId> = ids.filter(|id| self.owner[*id as usize] == node).collect();
+        for id in served.iter().copied() {
+            let inner = self.children[id as usize].iter().any(|child| self.owner[*child as usize] == node);
+            if inner && self.holders[id as usize] {
+                self.own_packets(id);
+            }
+        }
+        if node != ROOT && self.holders[node as usize] && !served.is_empty() {
+            self.own_packets(node);
+        }
+        served
+    }
+
+    fn own_packets(&mut self, class: ClassId) {
+        let name = self.link.class_name(class).to_owned();
+        let message = format!("`{name}` has classes below it and packets of its own, which the kernel does not have");
+        let help = format!("give these packets a class of their own below `{name}`; {}", self.way());
+        self.refuse(self.place(class, "default"), message, Some(help));
+    }
+
+    /// True if a class is served by the scheduler of `node` and has no classes below it there.
+    fn is_leaf(&self, class: ClassId, node: ClassId) -> bool {
+        !self.children[class as usize].iter().any(|child| self.owner[*child as usize] == node)
+    }
+
+    /// The class served by the scheduler of `node` that is this class or above it.
+    fn spot(&self, class: ClassId, node: ClassId) -> Option<ClassId> {
+        let mut at = class;
+        while at != ROOT {
+            if self.owner.get(at as usize) == Some(&node) {
+                return Some(at);
+            }
+            at = self.link.spec.classes.get(at as usize)?.parent;
+        }
+        None
+    }
+
+    /// The class for packets that no rule matches, among those of the scheduler of `node`.
+    fn default(&self, node: ClassId) -> Option<ClassId> {
+        self.link.spec.default.and_then(|class| self.spot(class, node))
+    }
+
+    /// The filters of a qdisc: `to` says where the packets of a class go.
+    fn filters(&mut self, node: ClassId, qdisc: Handle, to: &dyn Fn(ClassId) -> Handle, drop: bool) -> Vec<Filter> {
+        let mut filters = Filters::new(qdisc);
+        let mut wrong = None;
+        for (rule, class, found) in &self.rules {
+            let target = match self.spot(*class, node) {
+                Some(spot) => to(spot),
+                // Packets of the link itself.
+                None if *class == ROOT && node == ROOT => qdisc,
+                None => continue,
+            };
+            for (protocol, found) in found {
+                let added = filters.add(*protocol, found.clone(), Target::Class(target), Some(*rule));
+                wrong = wrong.or(added.err().map(|why| (*rule, why)));
+            }
+        }
+        if drop {
+            let all =
+                Match::U32 { keys: vec![crate::tree::Key { offset: 0, value: 0, mask: 0 }], mark: None, indev: None };
+            let added = filters.add(Protocol::All, all, Target::Drop, None);
+            wrong = wrong.or(added.err().map(|why| (0, why)));
+        }
+        if let Some((rule, why)) = wrong {
+            let span = self.link.rules.get(rule as usize).copied().unwrap_or(self.link.span);
+            self.refuse(span, format!("the kernel cannot keep this rule: {why}"), None);
+        }
+        filters.done()
+    }
+
+    /// The next handle of a qdisc.
+    fn handle(&mut self) -> Handle {
+        self.made += 1;
+        if self.made == MOST {
+            self.refuse(self.link.span, format!("the kernel's tree would have more than {MOST} qdiscs"), None);
+        }
+        Handle::new(self.first.wrapping_add((self.made - 1) as u16), 0)
+    }
+
+    /// Where a word of a class is written.
+    fn place(&self, class: ClassId, word: &str) -> Span {
+        self.link.classes.get(class as usize).map_or(self.link.span, |class| class.place(word))
+    }
+
+    /// Where a word of the link is written.
+    fn root(&self, word: &str) -> Span {
+        self.place(ROOT, word)
+    }
+
+    /// The path that keeps every word.
+    fn way(&self) -> &'static str {
+        match self.link.device {
+            Some(Device::Bridge { .. }) => "`path bridge` keeps it",
+            _ => "`path nfqueue` keeps it",
+        }
+    }
+
+    fn refuse(&mut self, span: Span, message: impl Into<String>, help: Option<String>) {
+        let help = help.unwrap_or_else(|| self.way().to_owned());
+        self.errors.push(Diagnostic::error("kernel-cannot", span, message).help(help));
+    }
+
+    /// Words of a class that the kernel does not have.
+    fn nobody_took(&mut self, class: ClassId, has: &str, rest: Vec<&'static str>) {
+        // The words of a meter belong together.
+        for word in rest.into_iter().filter(|word| !word.starts_with("meter ")) {
+            let span = self.place(class, word);
+            self.refuse(span, format!("{has} no `{word}`"), Some(format!("leave it out; {}", self.way())));
+        }
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.tree.notes.contains(&note) {
+            self.tree.notes.push(note);
+        }
+    }
+
+    /// A rate in bytes a second, which is how the kernel counts; rounded up, at least 1.
+    fn bytes_s(&mut self, rate: Rate) -> u64 {
+        let bits = rate.as_bit_s();
+        if bits == 0 {
+            self.note("the kernel has no rate of 0: it is 8 bit/s there".to_owned());
+        } else if !bits.is_multiple_of(8) {
+            self.note("the kernel counts rates in whole bytes a second: they are rounded up".to_owned());
+        }
+        bits.div_ceil(8).max(1)
+    }
+}

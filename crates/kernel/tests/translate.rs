@@ -1,0 +1,240 @@
+//! Links as tc commands. The expected lines are worked out by hand from the policies and the manual
+//! pages of tc; `tc` itself accepts them (the test that needs a kernel is in the data plane).
+
+use altq_config::{Language, Link, Sources, parse_str};
+use altq_kernel::{Host, Place, commands, fits, translate};
+
+fn policy(text: &str) -> (Link, Sources) {
+    let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+    let sources = policy.sources.clone();
+    (policy.links.into_iter().next().unwrap(), sources)
+}
+
+fn lines(text: &str) -> Vec<String> {
+    let (link, _) = policy(text);
+    let tree = translate(&link, &Host::default(), Place::ROOT).unwrap_or_else(|errors| panic!("{errors:?}"));
+    commands(&tree, "eth0")
+}
+
+/// The findings about a link: the text that each points to, and its message.
+fn refused(text: &str) -> Vec<(String, String)> {
+    let (link, sources) = policy(text);
+    let errors = translate(&link, &Host::default(), Place::ROOT).expect_err("the kernel cannot keep this");
+    for error in &errors {
+        assert_eq!(error.code, "kernel-cannot");
+        assert!(error.help.is_some(), "{error:?}");
+    }
+    errors.into_iter().map(|error| (sources.slice(error.span).to_owned(), error.message)).collect()
+}
+
+#[test]
+fn htb_with_its_queues_and_rules() {
+    let found = lines(
+        "link wan { device eth0  rate 10Mbit/s  scheduler htb
+            class voice { rate 2Mbit/s  prio 0  quantum 1500  queue drop_tail { limit 20packets } }
+            class web   { rate 6Mbit/s  ceil 10Mbit/s  prio 1  quantum 3000  queue codel { target 5ms  ecn } }
+            class rest  { rate 2Mbit/s  ceil 10Mbit/s  prio 2  burst 5000  cburst 6000  quantum 1500  default
+                          queue fq_codel { limit 1000packets } }
+            match dscp ef -> voice
+            match proto tcp dst 192.0.2.0/24 dport 80,443 -> web
+        }",
+    );
+    let wanted = [
+        "qdisc add dev eth0 root handle 1: htb default 3",
+        "class add dev eth0 parent 1: classid 1:fff0 htb rate 10000000bit ceil 10000000bit burst 1600b cburst 1600b \
+         prio 0 quantum 1514",
+        "class add dev eth0 parent 1:fff0 classid 1:1 htb rate 2000000bit ceil 2000000bit burst 1600b cburst 1600b \
+         prio 0 quantum 1500",
+        "class add dev eth0 parent 1:fff0 classid 1:2 htb rate 6000000bit ceil 10000000bit burst 1600b cburst 1600b \
+         prio 1 quantum 3000",
+        "class add dev eth0 parent 1:fff0 classid 1:3 htb rate 2000000bit ceil 10000000bit burst 5000b cburst 6000b \
+         prio 2 quantum 1500",
+        "qdisc add dev eth0 parent 1:1 handle 2: pfifo limit 20",
+        "qdisc add dev eth0 parent 1:2 handle 3: codel limit 1000 target 5000us interval 100000us ecn",
+        "qdisc add dev eth0 parent 1:3 handle 4: fq_codel limit 1000 flows 1024 quantum 1514 target 5000us interval \
+         100000us drop_batch 64 noecn",
+        // EF is 46: 46 << 2 is 0xb8.
+        "filter add dev eth0 parent 1: protocol ip prio 1 flower ip_tos 0xb8/0xfc classid 1:1",
+        "filter add dev eth0 parent 1: protocol ipv6 prio 2 flower ip_tos 0xb8/0xfc classid 1:1",
+        "filter add dev eth0 parent 1: protocol ip prio 3 flower ip_proto tcp dst_ip 192.0.2.0/24 dst_port 80 classid \
+         1:2",
+        "filter add dev eth0 parent 1: protocol ip prio 3 flower ip_proto tcp dst_ip 192.0.2.0/24 dst_port 443 \
+         classid 1:2",
+    ];
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn a_scheduler_that_does_not_shape_stands_in_an_htb() {
+    let found = lines(
+        "link wan { device eth0  rate 8Mbit/s  scheduler drr
+            class a { quantum 3000  queue drop_tail { limit 30000bytes } }
+            class b { quantum 1514  default  queue drop_head { limit 10packets } }
+            match mark 5 -> a
+        }",
+    );
+    assert_eq!(
+        found,
+        [
+            "qdisc add dev eth0 root handle 1: htb default fff0",
+            "class add dev eth0 parent 1: classid 1:fff0 htb rate 8000000bit ceil 8000000bit burst 1600b cburst 1600b \
+             prio 0 quantum 1514",
+            "qdisc add dev eth0 parent 1:fff0 handle 2: drr",
+            "class add dev eth0 parent 2: classid 2:1 drr quantum 3000",
+            "class add dev eth0 parent 2: classid 2:2 drr quantum 1514",
+            "qdisc add dev eth0 parent 2:1 handle 3: bfifo limit 30000",
+            "qdisc add dev eth0 parent 2:2 handle 4: pfifo_head_drop limit 10",
+            "filter add dev eth0 parent 2: protocol all prio 1 handle 0x5/0xffffffff fw classid 2:1",
+            "filter add dev eth0 parent 2: protocol all prio 2 u32 match u32 0x00000000 0x00000000 at 0 flowid 2:2",
+        ]
+    );
+    let plain = lines(
+        "link wan { rate 8Mbit/s  scheduler priq  regulator none
+        class a { priority 3  queue drop_tail { limit 7packets } }
+        class b { priority 9  default  queue drop_tail { limit 8packets } }
+        match proto icmp -> a }",
+    );
+    assert_eq!(
+        plain,
+        [
+            "qdisc add dev eth0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+            "qdisc add dev eth0 parent 1:1 handle 2: pfifo limit 8",
+            "qdisc add dev eth0 parent 1:2 handle 3: pfifo limit 7",
+            "filter add dev eth0 parent 1: protocol ip prio 1 flower ip_proto 0x1 classid 1:2",
+            "filter add dev eth0 parent 1: protocol ipv6 prio 2 flower ip_proto 0x1 classid 1:2",
+        ]
+    );
+}
+
+#[test]
+fn weights_of_wfq_are_quanta() {
+    let found = lines(
+        "link wan { rate 8Mbit/s  scheduler wfq
+            class a { weight 3 }  class b { weight 1  default } }",
+    );
+    assert!(found.contains(&"class add dev eth0 parent 2: classid 2:1 drr quantum 4542".to_owned()), "{found:#?}");
+    assert!(found.contains(&"class add dev eth0 parent 2: classid 2:2 drr quantum 1514".to_owned()), "{found:#?}");
+    // IOS's queue-limit of 64.
+    assert!(found.iter().any(|line| line.ends_with("pfifo limit 64")), "{found:#?}");
+}
+
+#[test]
+fn curves_of_hfsc() {
+    let found = lines(
+        "link wan { device eth0  rate 10Mbit/s  scheduler hfsc
+            class voice { realtime 2Mbit/s for 5ms then 1Mbit/s  linkshare 1Mbit/s }
+            class rest  { linkshare 9Mbit/s  upperlimit 8Mbit/s  default } }",
+    );
+    assert_eq!(
+        found[..4],
+        [
+            "qdisc add dev eth0 root handle 1: hfsc default 2",
+            "class add dev eth0 parent 1: classid 1:fff0 hfsc ls m2 10000000bit ul m2 10000000bit",
+            "class add dev eth0 parent 1:fff0 classid 1:1 hfsc rt m1 2000000bit d 5000us m2 1000000bit ls m2 \
+             1000000bit",
+            "class add dev eth0 parent 1:fff0 classid 1:2 hfsc ls m2 9000000bit ul m2 8000000bit",
+        ]
+    );
+}
+
+#[test]
+fn a_cake_alone_shapes_by_itself() {
+    let found = lines(
+        "link wan { device eth0  rate 20Mbit/s  overhead pppoe-ptm  scheduler fifo
+            class all { default  queue cake { dual-srchost  rtt 50ms } } }",
+    );
+    assert_eq!(
+        found,
+        [
+            "qdisc add dev eth0 root handle 1: cake bandwidth 20000000bit besteffort dual-srchost rtt 50000us \
+             overhead 30 mpu 0 ptm memlimit 4194304"
+        ]
+    );
+}
+
+/// 38 bytes from layer 3 on are 24 beyond the header that the kernel counts.
+#[test]
+fn an_overhead_counts_from_the_kernels_header_on() {
+    let found =
+        lines("link wan { device eth0  rate 1Mbit/s  overhead ethernet  scheduler fifo  class all { default } }");
+    assert!(
+        found[0].starts_with(
+            "qdisc add dev eth0 root handle 1: stab mtu 2048 tsize 2048 mpu 84 overhead 24 linklayer ethernet htb"
+        ),
+        "{}",
+        found[0]
+    );
+}
+
+/// What leads into a nested scheduler has filters there too.
+#[test]
+fn rules_lead_through_nested_schedulers() {
+    let found = lines(
+        "link wan { device eth0  rate 10Mbit/s  scheduler htb
+            class site { rate 9Mbit/s  scheduler drr
+                class a { quantum 1514 }  class b { quantum 1514  default } }
+            class rest { rate 1Mbit/s }
+            match mark 1 -> rest  match mark 2 -> a }",
+    );
+    let filters: Vec<&str> = found.iter().filter_map(|line| line.strip_prefix("filter add dev eth0 ")).collect();
+    assert_eq!(
+        filters,
+        [
+            "parent 1: protocol all prio 1 handle 0x1/0xffffffff fw classid 1:4",
+            "parent 1: protocol all prio 1 handle 0x2/0xffffffff fw classid 1:1",
+            "parent 2: protocol all prio 1 handle 0x2/0xffffffff fw classid 2:2",
+            "parent 2: protocol all prio 2 u32 match u32 0x00000000 0x00000000 at 0 flowid 2:3",
+        ]
+    );
+    assert_eq!(found[0], "qdisc add dev eth0 root handle 1: htb default 1");
+}
+
+#[test]
+fn what_the_kernel_cannot_keep_is_named_with_its_place() {
+    let table = [
+        ("scheduler cbq  class a { share 5%  default }", "scheduler", "the kernel has no scheduler `cbq`"),
+        ("scheduler htb  class a { rate 1Mbit/s  default  queue blue {} }", "queue", "the kernel has no queue `blue`"),
+        (
+            "scheduler htb  class a { rate 1Mbit/s  default  queue codel { limit 64000bytes } }",
+            "limit",
+            "counts its limit in packets",
+        ),
+        (
+            "scheduler htb  class a { rate 1Mbit/s  default  queue red { limit 90000bytes  min 9000bytes  gentle } }",
+            "gentle",
+            "the kernel's red has no `gentle`",
+        ),
+        (
+            "scheduler priq  class a { priority 2 }  class b { priority 2  default }",
+            "priority",
+            "take turns at priority 2",
+        ),
+        ("scheduler wfq  class a { weight 1 }  class b { low-latency 1Mbit/s  default }", "b", "has none"),
+        ("scheduler htb  class a { rate 1Mbit/s  class b { rate 1Mbit/s }  default }", "default", "packets of its own"),
+        ("scheduler fifo  class a { }  class b { default }", "b", "one queue for all packets"),
+    ];
+    for (words, place, message) in table {
+        let found = refused(&format!("link wan {{ device eth0  rate 10Mbit/s  {words} }}"));
+        assert!(
+            found.iter().any(|(at, said)| at == place && said.contains(message)),
+            "{words}: {place}, {message}: {found:?}"
+        );
+    }
+    let found = refused(
+        "link wan { device eth0  rate 10Mbit/s  scheduler htb  class a { rate 1Mbit/s  default }
+            match dport !22 -> a }",
+    );
+    assert!(found[0].1.contains("no `!`"), "{found:?}");
+    let found =
+        refused("link wan { device bridge a b  rate 1Mbit/s  scheduler htb  class a { rate 1Mbit/s  default } }");
+    assert_eq!(found[0].0, "device");
+}
+
+#[test]
+fn what_the_kernel_does_differently_is_a_note() {
+    let (link, _) = policy("link wan { device eth0  rate 10Mbit/s  scheduler htb  class a { rate 0bit/s  default } }");
+    let notes = fits(&link).unwrap();
+    for wanted in ["the kernel has no rate of 0", "with the 14 bytes of their header", "htb's quantum", "64 ns"] {
+        assert!(notes.iter().any(|note| note.contains(wanted)), "{wanted}: {notes:?}");
+    }
+}
