@@ -49,8 +49,8 @@ impl Exit {
     pub fn of_link(error: &LinkError) -> Exit {
         match error {
             LinkError::NotPermitted { .. } => Exit::NotPermitted,
-            LinkError::Unsupported { .. } | LinkError::Steering(_) => Exit::Unsupported,
-            LinkError::Held { .. } => Exit::Refused,
+            LinkError::Unsupported { .. } | LinkError::Steering(_) | LinkError::Lacks(_) => Exit::Unsupported,
+            LinkError::Held { .. } | LinkError::Foreign(_) => Exit::Refused,
             LinkError::Link(_)
             | LinkError::Spec { .. }
             | LinkError::NoInterface { .. }

@@ -48,7 +48,7 @@ enum Command {
     /// Reads a policy, and prints what is wrong with it and what it promises; or a case, and prints
     /// what is wrong with it. Runs and changes nothing
     Check(check::Args),
-    /// Prints a policy of any language in the native language
+    /// Prints a policy of any language in the native language, or as tc commands
     Convert(convert::Args),
     /// Runs a list of packets through a policy in virtual time
     #[cfg(feature = "experiments")]
@@ -67,6 +67,8 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
+    /// Takes away what `altq run --detach` set up
+    Stop(commands::stop::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
@@ -101,6 +103,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         #[cfg(feature = "experiments")]
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => commands::run::run(&args),
+        Command::Stop(args) => commands::stop::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),

@@ -11,6 +11,7 @@ use altq_engine::{queue, schedule};
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("config/src/altq_conf", &[], "altq.conf is a language about ALTQ's disciplines"),
     ("kernel/src", &[], "a language about Linux's qdiscs: which of them keeps whose words"),
+    ("dataplane/src/kernel/switch.rs", &["htb"], "the kernel's, of which a switch is made where it has no prio"),
     ("lab/src/kernel_htb.rs", &["htb"], "a language about HTB: its classes in tc's words, for the kernel's HTB"),
     ("lab/src/peer.rs", &["htb"], "the same: one class of the kernel's HTB"),
     ("pages/src/stat/altqstat/block.rs", &["wfq"], "what ALTQ's own tool prints of its WFQ"),

@@ -31,6 +31,8 @@ pub struct Link {
     pub name: String,
     /// The interfaces that it shapes; `None` for a link of a replay or a simulation.
     pub device: Option<Device>,
+    /// What executes it there, if the word `path` says so; otherwise [`Link::path`] does.
+    pub written_path: Option<Path>,
     /// What the engine is built from.
     pub spec: LinkSpec,
     /// Names and places of `spec.classes`, in the same order; the first is the root.
@@ -47,6 +49,16 @@ pub struct Link {
 }
 
 impl Link {
+    /// What executes the link on its device: what the word `path` says, or else altq itself, which
+    /// keeps every word. `None` for a link without a device.
+    pub fn path(&self) -> Option<Path> {
+        let own = match self.device.as_ref()? {
+            Device::Interface { .. } => Path::Nfqueue,
+            Device::Bridge { .. } => Path::Bridge,
+        };
+        Some(self.written_path.unwrap_or(own))
+    }
+
     /// The class of this name.
     pub fn class(&self, name: &str) -> Option<ClassId> {
         self.classes.iter().position(|class| class.name == name).map(|at| at as ClassId)
@@ -146,4 +158,37 @@ pub enum Device {
         /// The interface by which they leave.
         to: String,
     },
+}
+
+/// What executes a link on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// altq, on packets that wait in a queue of the kernel's firewall.
+    Nfqueue,
+    /// The kernel, by qdiscs of its own.
+    Kernel,
+    /// altq, between two interfaces.
+    Bridge,
+}
+
+impl Path {
+    /// All of them.
+    pub const ALL: [Path; 3] = [Path::Nfqueue, Path::Kernel, Path::Bridge];
+
+    /// Its word behind `path`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Path::Nfqueue => "nfqueue",
+            Path::Kernel => "kernel",
+            Path::Bridge => "bridge",
+        }
+    }
+
+    /// Whether it executes links on such a device.
+    pub const fn takes(self, device: &Device) -> bool {
+        matches!(
+            (self, device),
+            (Path::Nfqueue | Path::Kernel, Device::Interface { .. }) | (Path::Bridge, Device::Bridge { .. })
+        )
+    }
 }

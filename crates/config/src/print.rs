@@ -85,6 +85,9 @@ impl Printer<'_> {
             Some(Device::Bridge { from, to }) => self.line(1, &format!("device bridge {from} {to}")),
             None => {}
         }
+        if let Some(path) = link.written_path {
+            self.line(1, &format!("path {}", path.name()));
+        }
         self.line(1, &format!("rate {}", spec.rate));
         if spec.mtu != DEFAULT_MTU {
             self.line(1, &format!("mtu {}", spec.mtu));

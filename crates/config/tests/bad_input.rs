@@ -51,6 +51,12 @@ fn native_places() {
         ("link ^l { scheduler cbq }", "missing-word", "rate 100Mbit/s"),
         ("^", "no-link", "link wan"),
         ("^# nothing\n", "no-link", ""),
+        // What executes a link.
+        (&link("device eth0 path ^kernl"), "unknown-word", "nfqueue, kernel, bridge"),
+        (&link("device eth0 path ^bridge"), "bad-value", "device bridge A B"),
+        (&link("path ^kernel device bridge a b"), "bad-value", "write `device IF`"),
+        (&link("path ^nfqueue"), "bad-value", "needs a device"),
+        (&link("device eth0 ^path"), "missing-value", "kernel"),
         // Inside a link.
         (&link("^include \"x.altq\""), "unknown-word", "beside the links and sets"),
         (&link("class a { ^include \"x.altq\" }"), "unknown-word", "beside the links and sets"),

@@ -63,6 +63,15 @@ pub enum Error {
         /// What the kernel answered.
         source: io::Error,
     },
+    /// Somebody else's qdisc or device is in the way.
+    #[error("{0}")]
+    Foreign(String),
+    /// The kernel does not have a qdisc or a classifier.
+    #[error("{0}")]
+    Lacks(String),
+    /// The kernel refuses a request about qdiscs, or shows something else than was asked for.
+    #[error("{0}")]
+    Kernel(String),
     /// The engine refuses the link.
     #[error("link `{link}`: {error}")]
     Spec {
@@ -105,6 +114,6 @@ impl Error {
 
     /// True if the reason is the host, not the policy: a right or a kernel feature is missing.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Steering(_))
+        matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Steering(_) | Error::Lacks(_))
     }
 }

@@ -14,6 +14,7 @@ pub mod checksum;
 pub mod edge;
 mod error;
 pub mod inject;
+pub mod kernel;
 mod lock;
 pub mod netns;
 pub mod nfqueue;

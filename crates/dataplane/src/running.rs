@@ -8,12 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use altq_config::{Device, Link};
+use altq_config::{Device, Link, Path};
 use altq_engine::Change;
 use altq_engine::units::Nanos;
 
 use crate::bridge;
 use crate::error::Error;
+use crate::kernel;
 use crate::nfqueue;
 use crate::shaper::{self, Tuning};
 use crate::stats::Snapshot;
@@ -51,10 +52,14 @@ pub(crate) fn channel(senders: &mut Senders, link: &Link) -> mpsc::Receiver<Vec<
     receiver
 }
 
+/// By name, the links that the kernel executes.
+pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
+
 /// Running links. Dropping it stops them.
 pub struct Running {
     stop: Stop,
     senders: Senders,
+    standing: Standing,
     snapshots: mpsc::Receiver<Snapshot>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     notes: Vec<String>,
@@ -83,6 +88,23 @@ impl Running {
     /// runs.
     pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
         self.senders.get(link).is_some_and(|sender| sender.send(changes).is_ok())
+    }
+
+    /// Sets a link that the kernel executes up in place of the one of its name, in the calling
+    /// thread's network namespace. Other links are left alone.
+    ///
+    /// # Errors
+    /// As [`kernel::set_up`]; what stood before stays.
+    pub fn replace(&self, link: &Link) -> Result<kernel::Done, Error> {
+        let (Some(stands), Some(Device::Interface { name, ingress })) = (self.standing.get(&link.name), &link.device)
+        else {
+            return Ok(kernel::Done::Stood);
+        };
+        // Nobody counts while the tree changes.
+        let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = kernel::set_up(name, *ingress, link)?;
+        *stands = Arc::new(link.clone());
+        Ok(done)
     }
 
     /// Asks all loops to end. Each sends a last snapshot.
@@ -127,6 +149,8 @@ pub(crate) struct Starting {
     pub stop: Stop,
     pub notes: Vec<String>,
     pub senders: Senders,
+    /// The links that the kernel executes.
+    pub standing: Standing,
     /// The links whose packets wait in the kernel.
     pub holding: Holding,
     /// For how many nanoseconds a loop looks for packets before it sleeps.
@@ -190,7 +214,8 @@ impl Starting {
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
         let Options { realtime, spin, processors, .. } = options;
-        Ok(Starting { stop, notes, senders, holding, spin, realtime, processors, loops })
+        let standing = Standing::new();
+        Ok(Starting { stop, notes, senders, standing, holding, spin, realtime, processors, loops })
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -200,14 +225,14 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, mut notes, senders, realtime, processors, loops, .. } = self;
+        let Starting { stop, mut notes, senders, standing, realtime, processors, loops, .. } = self;
         let (send, snapshots) = mpsc::channel();
         let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
         let awake = awake.unwrap_or_else(|error| {
             notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
             None
         });
-        let mut running = Running { stop, senders, snapshots, threads: Vec::new(), notes, _awake: awake };
+        let mut running = Running { stop, senders, standing, snapshots, threads: Vec::new(), notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
             true => vec![None],
@@ -262,7 +287,8 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// [`Error::Link`] for a link without a device, or devices that exclude each other;
 /// [`Error::NoInterface`], [`Error::Interface`] if an interface is missing or carries no frames;
 /// [`Error::Held`] if another process shapes the same; [`Error::NotPermitted`],
-/// [`Error::Unsupported`], [`Error::Steering`] if the host does not allow or cannot do it;
+/// [`Error::Unsupported`], [`Error::Steering`], [`Error::Lacks`] if the host does not allow or
+/// cannot do it; [`Error::Foreign`] if somebody else's qdisc is in the way;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     let tuning = options.tuning;
@@ -272,6 +298,9 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     for way in ways(links)? {
         match way {
             Way::Bridge { from, to, link } => bridge::add(&mut starting, from, to, link, &mut shaped)?,
+            Way::Interface { name, ingress, link } if link.path() == Some(Path::Kernel) => {
+                kernel::run::add(&mut starting, name, ingress, link, tuning)?;
+            }
             Way::Interface { name, ingress, link } => nfqueue::add(&mut starting, name, ingress, link, tuning)?,
         }
     }
@@ -280,13 +309,20 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     starting.start()
 }
 
-/// The changes that turn the running link `from` into `to`, while its packets stay queued.
+/// The changes that turn the running link `from` into `to`, while its packets stay queued. There
+/// are none for a link that the kernel executes: [`Running::replace`] sets `to` up.
 ///
 /// # Errors
 /// Says what only a new start can change.
 pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, String> {
     if from.device != to.device {
         return Err("its device".to_owned());
+    }
+    if from.path() != to.path() {
+        return Err("its path".to_owned());
+    }
+    if to.path() == Some(Path::Kernel) {
+        return Ok(Vec::new());
     }
     let bytes = !matches!(from.device, Some(Device::Interface { .. }));
     if shaper::frames(to, tuning.memory, bytes) > shaper::frames(from, tuning.memory, bytes) {

@@ -3,21 +3,28 @@
 
 use std::collections::HashMap;
 
+use altq_engine::spec::ClassId;
+
 use crate::handle::Handle;
 use crate::message::{self, Found};
-use crate::tree::Tree;
+use crate::tree::{Class, Match, Qdisc, QdiscWords, Tree};
 
-/// The requests that make a tree on an interface: qdiscs and classes, parents first, then filters.
+/// The requests that make the qdiscs and classes of a tree on an interface, parents first. The
+/// tree's size table is not among them.
 pub fn requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     for qdisc in &tree.qdiscs {
-        requests.push(message::new_qdisc(device, qdisc, false));
+        requests.push(message::new_qdisc(device, qdisc));
         requests.extend(qdisc.classes.iter().filter_map(|class| message::new_class(device, class)));
     }
-    for qdisc in &tree.qdiscs {
-        requests.extend(qdisc.filters.iter().map(|filter| message::new_filter(device, filter)));
-    }
     requests
+}
+
+/// The requests that make the filters of a tree. They come last, so that no packet is sent to a
+/// class that is not there.
+pub fn filter_requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
+    let filters = tree.qdiscs.iter().flat_map(|qdisc| &qdisc.filters);
+    filters.map(|filter| message::new_filter(device, filter)).collect()
 }
 
 /// What the kernel shows of an interface.
@@ -31,97 +38,251 @@ pub struct Shown {
     pub filters: Vec<Found>,
 }
 
+/// What differs.
+enum Difference<'a> {
+    /// A class that stands where it should has other words: the sentence about it, what it should
+    /// be, and what it is.
+    Words(String, &'a Class, &'a Found),
+    /// Anything else, as a sentence.
+    Other(String),
+}
+
 /// What differs between a tree and what the kernel shows, a sentence each; nothing if they are the
 /// same. `name` gives the name of a class of the policy.
 ///
 /// Of what the kernel shows only that counts which stands in a qdisc or class of the tree.
-pub fn differences(tree: &Tree, device: u32, shown: &Shown, name: &dyn Fn(u32) -> String) -> Vec<String> {
-    let mut lines = Vec::new();
-    let ours = |major: u16| tree.qdiscs.iter().any(|qdisc| qdisc.handle.major() == major);
-    let mut qdiscs: HashMap<Handle, &Found> = HashMap::new();
-    for found in shown.qdiscs.iter().filter(|found| ours(found.handle.major())) {
-        qdiscs.insert(found.handle, found);
+pub fn differences(tree: &Tree, device: u32, shown: &Shown, name: &dyn Fn(ClassId) -> String) -> Vec<String> {
+    let line = |found: Difference<'_>| match found {
+        Difference::Words(line, ..) | Difference::Other(line) => line,
+    };
+    compared(tree, device, shown, name).into_iter().map(line).collect()
+}
+
+/// A change of a class, and what undoes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassChange {
+    /// The request that gives the class its new words.
+    pub request: Vec<u8>,
+    /// The request that gives it those back that it has.
+    pub undo: Vec<u8>,
+}
+
+/// The changes of classes that turn what the kernel shows into a tree. `None` if that takes more:
+/// other qdiscs, classes or filters, a word that the kernel changes in new classes only, or a table
+/// of a RED, which follows from its class's rate and which the kernel does not show.
+pub fn class_changes(tree: &Tree, device: u32, shown: &Shown) -> Option<Vec<ClassChange>> {
+    let change = |found: Difference<'_>| match found {
+        Difference::Other(_) => None,
+        Difference::Words(_, class, found) => {
+            let request = message::change_class(device, class)?;
+            let (_, wanted) = message::sent(&request)?;
+            let can = message::changeable(&wanted.kind, &wanted.options, &found.options);
+            can.then(|| ClassChange { request, undo: message::restore_class(found) })
+        }
+    };
+    let changes: Option<Vec<ClassChange>> =
+        compared(tree, device, shown, &|_| String::new()).into_iter().map(change).collect();
+    let tables = tree.qdiscs.iter().any(|qdisc| matches!(qdisc.words, QdiscWords::Red(_)));
+    changes.filter(|changes| changes.is_empty() || !tables)
+}
+
+fn compared<'a>(
+    tree: &'a Tree,
+    device: u32,
+    shown: &'a Shown,
+    name: &dyn Fn(ClassId) -> String,
+) -> Vec<Difference<'a>> {
+    let mut found = Vec::new();
+    let qdiscs: HashMap<Handle, &Found> = shown.qdiscs.iter().map(|found| (found.handle, found)).collect();
+    // By qdisc, then by class.
+    let mut classes: HashMap<u16, HashMap<Handle, &'a Found>> = HashMap::new();
+    for class in &shown.classes {
+        classes.entry(class.handle.major()).or_default().insert(class.handle, class);
     }
-    let mut classes: HashMap<Handle, &Found> = HashMap::new();
-    for found in shown.classes.iter().filter(|found| ours(found.handle.major())) {
-        classes.insert(found.handle, found);
+    let mut filters: HashMap<Handle, Vec<&Found>> = HashMap::new();
+    // A dump has an entry for each number and for each table, which are no filters.
+    for filter in shown.filters.iter().filter(|found| message::leads(&found.kind, &found.options)) {
+        filters.entry(filter.parent).or_default().push(filter);
     }
     for qdisc in &tree.qdiscs {
         let what = match qdisc.holds {
             Some(class) => format!("the queue of `{}` ({} {})", name(class), qdisc.words.kind(), qdisc.handle),
             None => format!("the qdisc {} {}", qdisc.words.kind(), qdisc.handle),
         };
-        compare(
-            &what,
-            &message::new_qdisc(device, qdisc, false),
-            qdiscs.get(&qdisc.handle).copied(),
-            false,
-            &mut lines,
-        );
+        let there = qdiscs.get(&qdisc.handle).copied();
+        match compare(&message::new_qdisc(device, qdisc), there, false) {
+            Compared::Same => {}
+            Compared::OtherWords(_) => found.push(Difference::Other(format!("{what} has other words"))),
+            Compared::Other(why) => found.push(Difference::Other(format!("{what} {why}"))),
+        }
+        let mut own = classes.remove(&qdisc.handle.major()).unwrap_or_default();
         for class in &qdisc.classes {
             let Some(wanted) = message::new_class(device, class) else { continue };
             let what = format!("the class `{}` ({})", name(class.id), class.handle);
-            compare(&what, &wanted, classes.remove(&class.handle), true, &mut lines);
+            match compare(&wanted, own.remove(&class.handle), true) {
+                Compared::Same => {}
+                Compared::OtherWords(there) => {
+                    found.push(Difference::Words(format!("{what} has other words"), class, there));
+                }
+                Compared::Other(why) => found.push(Difference::Other(format!("{what} {why}"))),
+            }
         }
         // The bands of prio and the flows of other queues are classes too, which nobody made.
         // A class of the number 0 is the qdisc itself, which hfsc shows.
         let made = qdisc.classes.iter().any(|class| class.words.is_some());
-        let own = |handle: Handle| handle.major() == qdisc.handle.major() && handle.minor() != 0;
-        let mut more: Vec<&Handle> = classes.keys().filter(|handle| made && own(**handle)).collect();
+        let mut more: Vec<&Handle> = own.keys().filter(|handle| made && handle.minor() != 0).collect();
         more.sort();
-        lines.extend(more.iter().map(|handle| format!("the class {handle} is not of this policy")));
-        filters(qdisc.handle, &qdisc.filters, device, shown, &mut lines);
+        found.extend(more.iter().map(|handle| Difference::Other(format!("the class {handle} is not of this policy"))));
+        let there = filters.remove(&qdisc.handle).unwrap_or_default();
+        found.extend(compare_filters(qdisc, device, &there).into_iter().map(Difference::Other));
+    }
+    found
+}
+
+/// How a qdisc or class compares with what was asked for.
+enum Compared<'a> {
+    Same,
+    OtherWords(&'a Found),
+    /// The end of a sentence about it.
+    Other(String),
+}
+
+fn compare<'a>(wanted: &[u8], found: Option<&'a Found>, class: bool) -> Compared<'a> {
+    let Some((_, wanted)) = message::sent(wanted) else { return Compared::Same };
+    let Some(found) = found else { return Compared::Other("is gone".to_owned()) };
+    // The kernel shows a class below its qdisc as one of the root.
+    let top = class && wanted.parent.minor() == 0;
+    if found.kind != wanted.kind {
+        Compared::Other(format!("is a {}", found.kind))
+    } else if found.parent != wanted.parent && !(top && found.parent == Handle::ROOT) {
+        Compared::Other(format!("stands in {}, not in {}", found.parent, wanted.parent))
+    } else if message::same(&wanted.kind, class, &wanted.options, &found.options) {
+        Compared::Same
+    } else {
+        Compared::OtherWords(found)
+    }
+}
+
+/// What decides which filter of a qdisc is which: its number and protocol, and for fw the mark.
+fn place(of: &Found) -> (u32, u32) {
+    (of.info, if of.kind == "fw" { of.handle.0 } else { 0 })
+}
+
+/// Compares the filters of a qdisc with those that were asked for. Those of one number are the same
+/// in the same order, or exclude each other.
+fn compare_filters(qdisc: &Qdisc, device: u32, there: &[&Found]) -> Vec<String> {
+    let (mut lines, mut more) = (Vec::new(), 0);
+    let mut left: HashMap<(u32, u32), Vec<&Found>> = HashMap::new();
+    // From the last on, because they are taken from the end.
+    for found in there.iter().rev() {
+        left.entry(place(found)).or_default().push(found);
+    }
+    for (at, filter) in qdisc.filters.iter().enumerate() {
+        let Some((_, wanted)) = message::sent(&message::new_filter(device, filter)) else { continue };
+        let same = |found: &&Found| {
+            found.kind == wanted.kind && message::same_filter(&wanted.kind, &wanted.options, &found.options)
+        };
+        // The kernel shows those of u32 in their order, and most others too.
+        let group = left.get_mut(&place(&wanted));
+        let found = group.and_then(|group| Some((group.iter().rposition(same)?, group)));
+        match found {
+            // What stands before it stands there beyond what was asked for.
+            Some((place, group)) if matches!(filter.matches, Match::U32 { .. }) => {
+                more += group.len() - 1 - place;
+                group.truncate(place);
+            }
+            Some((place, group)) => drop(group.remove(place)),
+            None => lines.push(format!("filter {} of {} is gone or has other words", at + 1, qdisc.handle)),
+        }
+    }
+    more += left.values().map(Vec::len).sum::<usize>();
+    if more > 0 {
+        lines.push(format!("{} has {more} filters that are not of this policy", qdisc.handle));
     }
     lines
 }
 
-/// Compares a qdisc or a class with what was asked for.
-fn compare(what: &str, wanted: &[u8], found: Option<&Found>, class: bool, lines: &mut Vec<String>) {
-    let Some((_, wanted)) = message::sent(wanted) else { return };
-    let Some(found) = found else {
-        lines.push(format!("{what} is gone"));
-        return;
-    };
-    // The kernel shows a class below its qdisc as one of the root.
-    let top = class && wanted.parent.minor() == 0;
-    if found.kind != wanted.kind {
-        lines.push(format!("{what} is a {}", found.kind));
-    } else if found.parent != wanted.parent && !(top && found.parent == Handle::ROOT) {
-        lines.push(format!("{what} stands in {}, not in {}", found.parent, wanted.parent));
-    } else if !message::same(&wanted.kind, class, &wanted.options, &found.options) {
-        lines.push(format!("{what} has other words"));
-    }
-}
+#[cfg(test)]
+mod tests {
+    use altq_config::{Language, parse_str};
 
-/// Compares the filters of a qdisc with those that were asked for: the same, in the same order.
-fn filters(qdisc: Handle, wanted: &[crate::tree::Filter], device: u32, shown: &Shown, lines: &mut Vec<String>) {
-    let wanted: Vec<Found> = wanted
-        .iter()
-        .filter_map(|filter| message::sent(&message::new_filter(device, filter)))
-        .map(|(_, found)| found)
-        .collect();
-    // A dump has an entry for each number and for each table, which are no filters.
-    let mut found: Vec<&Found> = shown
-        .filters
-        .iter()
-        .filter(|found| found.parent == qdisc && message::leads(&found.kind, &found.options))
-        .collect();
-    // Within a number the kernel keeps the order of u32. Other filters have none there.
-    found.sort_by_key(|found| found.info >> 16);
-    let mut left: Vec<Option<&Found>> = found.into_iter().map(Some).collect();
-    for (at, wanted) in wanted.iter().enumerate() {
-        let same = |found: &Found| {
-            found.info == wanted.info
-                && found.kind == wanted.kind
-                && message::same_filter(&wanted.kind, &wanted.options, &found.options)
-        };
-        match left.iter_mut().find(|found| found.is_some_and(same)) {
-            Some(found) => *found = None,
-            None => lines.push(format!("filter {} of {qdisc} is gone or has other words", at + 1)),
+    use super::*;
+    use crate::message::sent;
+    use crate::{Host, Place, translate};
+
+    /// A tree, and what a kernel shows of it that shows everything as it was asked for.
+    fn tree() -> (Tree, Shown) {
+        let text = "link wan { device eth0  rate 8Mbit/s  scheduler htb
+            class a { rate 1Mbit/s }  class b { rate 7Mbit/s  default }
+            match length 0-99 -> a  match length 100-199 -> b  match length 200-299 -> a
+            match mark 3 -> a  match mark 4 -> b }";
+        let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        let tree = translate(&policy.links[0], &Host::default(), Place::ROOT).unwrap();
+        let mut shown = Shown::default();
+        for request in requests(&tree, 7).into_iter().chain(filter_requests(&tree, 7)) {
+            let (kind, found) = sent(&request).unwrap();
+            match kind {
+                message::RTM_NEWQDISC => shown.qdiscs.push(found),
+                message::RTM_NEWTCLASS => shown.classes.push(found),
+                _ => shown.filters.push(found),
+            }
         }
+        (tree, shown)
     }
-    let more = left.iter().flatten().count();
-    if more > 0 {
-        lines.push(format!("{qdisc} has {more} filters that are not of this policy"));
+
+    fn lines(tree: &Tree, shown: &Shown) -> Vec<String> {
+        differences(tree, 7, shown, &|class| format!("class{class}"))
+    }
+
+    #[test]
+    fn what_is_as_it_was_asked_for_does_not_differ() {
+        let (tree, mut shown) = tree();
+        assert_eq!(lines(&tree, &shown), Vec::<String>::new());
+        assert_eq!(class_changes(&tree, 7, &shown), Some(Vec::new()));
+        // Marks exclude each other, and are shown in an order of their own.
+        let mark = |found: &Found| found.kind == "fw";
+        let first = shown.filters.iter().position(mark).unwrap();
+        shown.filters.swap(first, first + 1);
+        assert_eq!(lines(&tree, &shown), Vec::<String>::new());
+    }
+
+    /// Filters of u32 are tried in order: one is missing, there is one more, two are exchanged.
+    #[test]
+    fn filters_differ_by_words_and_by_order() {
+        let (tree, shown) = tree();
+        assert!(shown.filters.iter().filter(|found| found.kind == "u32").count() > 6);
+        let mut less = shown.clone();
+        less.filters.remove(0);
+        assert_eq!(lines(&tree, &less), ["filter 1 of 1: is gone or has other words"]);
+        let mut more = shown.clone();
+        more.filters.insert(0, shown.filters[1].clone());
+        assert_eq!(lines(&tree, &more), ["1: has 1 filters that are not of this policy"]);
+        let mut exchanged = shown.clone();
+        exchanged.filters.swap(0, 1);
+        assert!(!lines(&tree, &exchanged).is_empty());
+        let mut other = shown;
+        let mark = other.filters.iter_mut().find(|found| found.kind == "fw").unwrap();
+        mark.handle = Handle(99);
+        assert_eq!(lines(&tree, &other).len(), 2);
+    }
+
+    #[test]
+    fn a_class_that_differs_is_changed_and_others_are_named() {
+        let (tree, mut shown) = tree();
+        let class = shown.classes.iter_mut().find(|found| found.handle == Handle::new(1, 1)).unwrap();
+        // Behind the attribute's header: cells, link layer, overhead, alignment, mpu; the rate.
+        class.options[4 + 8] ^= 1;
+        assert_eq!(lines(&tree, &shown), ["the class `class1` (1:1) has other words"]);
+        let changes = class_changes(&tree, 7, &shown).unwrap();
+        assert_eq!(changes.len(), 1);
+        let (_, wanted) = sent(&changes[0].request).unwrap();
+        let (_, undone) = sent(&changes[0].undo).unwrap();
+        let there = shown.classes.iter().find(|found| found.handle == Handle::new(1, 1)).unwrap();
+        assert_eq!((wanted.handle, undone.handle), (there.handle, there.handle));
+        assert!(undone.options == there.options && wanted.options != there.options);
+        let more = Found { handle: Handle::new(1, 77), ..there.clone() };
+        shown.classes.push(more);
+        assert_eq!(lines(&tree, &shown).len(), 2);
+        assert_eq!(class_changes(&tree, 7, &shown), None);
     }
 }

@@ -15,8 +15,10 @@ use crate::tree::{
 /// So no packet is sent to a class that is not there yet.
 pub fn commands(tree: &Tree, device: &str) -> Vec<String> {
     let mut lines = Vec::new();
+    let mut sizes = tree.sizes.as_ref();
     for qdisc in &tree.qdiscs {
-        lines.push(qdisc_line(qdisc, device));
+        // The first has the size table.
+        lines.push(qdisc_line(qdisc, sizes.take(), device));
         lines.extend(qdisc.classes.iter().filter_map(|class| class_line(class, device)));
     }
     for qdisc in &tree.qdiscs {
@@ -36,8 +38,8 @@ pub fn script(link: &Link, tree: &Tree) -> Vec<String> {
             lines.extend(tc(&ifb));
             lines.push(format!("tc qdisc add dev {name} handle ffff: ingress"));
             lines.push(format!(
-                "tc filter add dev {name} parent ffff: protocol all prio 1 matchall action mirred egress redirect dev \
-                 {ifb}"
+                "tc filter add dev {name} parent ffff: protocol all prio 1 u32 match u32 0 0 action mirred egress \
+                 redirect dev {ifb}"
             ));
             lines
         }
@@ -50,9 +52,19 @@ pub fn script(link: &Link, tree: &Tree) -> Vec<String> {
     }
 }
 
-/// The name of the ifb for what comes in at an interface: names have at most 15 bytes.
+/// The name of the ifb for what comes in at an interface. Names have at most 15 bytes: of a longer
+/// one there are the first bytes, and six digits that tell apart names that begin alike (FNV-1a).
 pub fn ifb(interface: &str) -> String {
-    format!("ifb4{interface}").chars().take(15).collect()
+    let whole = format!("ifb4{interface}");
+    if whole.len() <= 15 {
+        return whole;
+    }
+    let hash = interface.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let mut begin = whole;
+    while begin.len() > 9 {
+        begin.pop();
+    }
+    format!("{begin}{:06x}", hash & 0xff_ffff)
 }
 
 /// `parent 1:2`, or `root`.
@@ -60,9 +72,8 @@ fn parent(parent: Handle) -> String {
     if parent == Handle::ROOT { parent.to_string() } else { format!("parent {parent}") }
 }
 
-fn qdisc_line(qdisc: &Qdisc, device: &str) -> String {
-    let cake = matches!(qdisc.words, QdiscWords::Cake { .. });
-    let sizes = qdisc.sizes.as_ref().filter(|_| !cake).map_or_else(String::new, |sizes| format!("{} ", stab(sizes)));
+fn qdisc_line(qdisc: &Qdisc, sizes: Option<&SizeTable>, device: &str) -> String {
+    let sizes = sizes.map_or_else(String::new, |sizes| format!("{} ", stab(sizes)));
     format!(
         "qdisc add dev {device} {} handle {} {sizes}{}{}",
         parent(qdisc.parent),
@@ -120,9 +131,9 @@ fn qdisc_words(qdisc: &Qdisc) -> String {
             " limit {limit} depth {depth} flows {flows} divisor {divisor} quantum {quantum} perturb {perturb}{}",
             flag(*headdrop, "headdrop")
         ),
-        QdiscWords::Cake { rate, isolation, rtt, memory } => {
+        QdiscWords::Cake { rate, isolation, rtt, memory, sizes } => {
             let rate = if *rate == 0 { "unlimited".to_owned() } else { format!("bandwidth {}bit", rate * 8) };
-            let sizes = qdisc.sizes.as_ref().map_or_else(String::new, |sizes| {
+            let sizes = sizes.as_ref().map_or_else(String::new, |sizes| {
                 let layer = match sizes.layer {
                     Layer::Ethernet => "noatm",
                     Layer::Atm => "atm",
@@ -144,7 +155,7 @@ fn fraction(billionths: u32) -> String {
 /// A band is not added: it exists with its qdisc.
 fn class_line(class: &Class, device: &str) -> Option<String> {
     let words = match class.words? {
-        ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu } => {
+        ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu, atm } => {
             let mut words = format!(
                 "htb rate {}bit ceil {}bit burst {burst}b cburst {cburst}b prio {prio} quantum {quantum}",
                 u128::from(rate) * 8,
@@ -153,6 +164,9 @@ fn class_line(class: &Class, device: &str) -> Option<String> {
             // Writing to a string does not fail.
             if overhead > 0 || mpu > 0 {
                 let _ = write!(words, " overhead {overhead} mpu {mpu}");
+            }
+            if atm {
+                words.push_str(" linklayer atm");
             }
             words
         }
@@ -249,4 +263,20 @@ fn flower_words(keys: &FlowerKeys, protocol: Protocol) -> String {
         }
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ifb;
+
+    #[test]
+    fn an_ifb_is_named_by_its_interface() {
+        assert_eq!(ifb("eth0"), "ifb4eth0");
+        assert_eq!(ifb("enp193s0f1n"), "ifb4enp193s0f1n");
+        // Two network adapters by USB are named by their addresses.
+        let names = ["enx001122334455", "enx001122334466"].map(ifb);
+        assert!(names.iter().all(|name| name.len() == 15 && name.starts_with("ifb4enx00")), "{names:?}");
+        assert_ne!(names[0], names[1]);
+        assert!(ifb("ééééééé").len() <= 15);
+    }
 }

@@ -9,6 +9,10 @@ use crate::handle::Handle;
 pub struct Tree {
     /// The qdiscs, parents before children; the first is that of the link.
     pub qdiscs: Vec<Qdisc>,
+    /// What is charged for a packet beyond its length, if the classes do not say it themselves: a
+    /// size table of the device's own qdisc, the only one that may have one (`qdisc_graft` in
+    /// net/sched/sch_api.c).
+    pub sizes: Option<SizeTable>,
     /// What the kernel does differently from altq's own paths, a sentence each.
     pub notes: Vec<String>,
 }
@@ -22,8 +26,6 @@ pub struct Qdisc {
     pub parent: Handle,
     /// What it is.
     pub words: QdiscWords,
-    /// What is charged for a packet beyond its length.
-    pub sizes: Option<SizeTable>,
     /// Its classes, parents before children.
     pub classes: Vec<Class>,
     /// Its filters, in the order in which they are tried.
@@ -150,6 +152,8 @@ pub enum QdiscWords {
         rtt: u32,
         /// Bytes of buffers.
         memory: u32,
+        /// What it charges for a packet beyond its length at layer 3.
+        sizes: Option<SizeTable>,
     },
 }
 
@@ -220,6 +224,8 @@ pub enum ClassWords {
         overhead: u16,
         /// Bytes that its tokens are charged at least.
         mpu: u16,
+        /// Its tokens are charged whole cells of ATM.
+        atm: bool,
     },
     /// Of an hfsc.
     Hfsc {

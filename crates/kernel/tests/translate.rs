@@ -145,25 +145,94 @@ fn a_cake_alone_shapes_by_itself() {
     );
     assert_eq!(
         found,
-        [
-            "qdisc add dev eth0 root handle 1: cake bandwidth 20000000bit besteffort dual-srchost rtt 50000us \
-             overhead 30 mpu 0 ptm memlimit 4194304"
-        ]
+        ["qdisc add dev eth0 root handle 1: cake bandwidth 20000000bit besteffort dual-srchost rtt 50000us \
+             overhead 30 mpu 0 ptm memlimit 4194304"]
     );
 }
 
-/// 38 bytes from layer 3 on are 24 beyond the header that the kernel counts.
+/// 38 bytes from layer 3 on are 24 beyond the header that the kernel counts. The classes of htb
+/// charge them; for hfsc the device's own qdisc has a size table.
 #[test]
 fn an_overhead_counts_from_the_kernels_header_on() {
     let found =
         lines("link wan { device eth0  rate 1Mbit/s  overhead ethernet  scheduler fifo  class all { default } }");
-    assert!(
-        found[0].starts_with(
-            "qdisc add dev eth0 root handle 1: stab mtu 2048 tsize 2048 mpu 84 overhead 24 linklayer ethernet htb"
-        ),
-        "{}",
-        found[0]
+    assert_eq!(
+        found[..2],
+        [
+            "qdisc add dev eth0 root handle 1: htb default fff0",
+            "class add dev eth0 parent 1: classid 1:fff0 htb rate 1000000bit ceil 1000000bit burst 1600b cburst 1600b \
+             prio 0 quantum 1538 overhead 24 mpu 84",
+        ]
     );
+    let found = lines(
+        "link wan { device eth0  rate 1Mbit/s  overhead ethernet  scheduler hfsc
+            class all { linkshare 1Mbit/s  default } }",
+    );
+    let table = "qdisc add dev eth0 root handle 1: stab mtu 2048 tsize 2048 mpu 84 overhead 24 linklayer ethernet hfsc";
+    assert!(found[0].starts_with(table), "{}", found[0]);
+}
+
+/// Words of the policy's own classes, cells of ATM, and an overhead below the kernel's header. 8
+/// bytes from layer 3 on are 6 less than the kernel counts, which htb's classes cannot say.
+#[test]
+fn an_overhead_of_classes_of_cells_and_below_the_header() {
+    let of = |overhead: &str, words: &str| {
+        lines(&format!(
+            "link wan {{ device eth0  rate 1Mbit/s  overhead {overhead}  scheduler htb
+                class all {{ rate 1Mbit/s  {words}  default }} }}"
+        ))
+    };
+    let cells = of("32 bytes atm", "");
+    assert!(cells[2].ends_with("overhead 18 mpu 0 linklayer atm"), "{}", cells[2]);
+    assert!(!cells[0].contains("stab"), "{}", cells[0]);
+    let own = of("ethernet", "overhead 4");
+    assert!(own[2].ends_with("overhead 4 mpu 0") && own[0].contains("stab"), "{own:#?}");
+    let below = of("8 bytes", "");
+    assert!(below[0].contains("stab mpu 0 overhead -6 linklayer ethernet"), "{}", below[0]);
+}
+
+/// The kernel has 8 qdiscs inside each other, one of which is altq's own.
+#[test]
+fn qdiscs_stand_in_each_other_only_so_deep() {
+    let nested = |depth: usize| {
+        let open: String = (0..depth).map(|n| format!("class c{n} {{ priority 1  scheduler priq ")).collect();
+        format!(
+            "link wan {{ device eth0  rate 1Mbit/s  scheduler priq {open} class leaf {{ priority 1  default }} {} }}",
+            "} ".repeat(depth)
+        )
+    };
+    // An htb, a prio for each scheduler, and the queue: 7 with four classes in each other.
+    let (link, _) = policy(&nested(4));
+    assert_eq!(translate(&link, &Host::default(), Place::ROOT).unwrap().qdiscs.len(), 7);
+    let found = refused(&nested(5));
+    assert!(found[0].1.contains("8 of the kernel's qdiscs would stand inside each other"), "{found:?}");
+}
+
+/// Where the kernel lacks a classifier, u32 stands in for it.
+#[test]
+fn a_host_without_classifiers_has_u32() {
+    let (link, _) = policy(
+        "link wan { device eth0  rate 8Mbit/s  scheduler htb
+            class a { rate 1Mbit/s }  class b { rate 7Mbit/s  default }
+            match mark 5 -> a  match proto udp dport 53 -> a }",
+    );
+    let host = Host::default().without("flower").and_then(|host| host.without("fw")).unwrap();
+    assert_eq!(host.without("fw"), None);
+    let tree = translate(&link, &host, Place::ROOT).unwrap();
+    let found: Vec<String> = commands(&tree, "eth0").into_iter().filter(|line| line.starts_with("filter")).collect();
+    assert_eq!(
+        found,
+        [
+            "filter add dev eth0 parent 1: protocol all prio 1 u32 match u32 0x00000000 0x00000000 at 0 match mark 0x5 \
+             0xffffffff flowid 1:1",
+            "filter add dev eth0 parent 1: protocol ip prio 2 u32 match u32 0x05000000 0x0f000000 at 0 match u32 \
+             0x00000000 0x00001fff at 4 match u32 0x00110000 0x00ff0000 at 8 match u32 0x00000035 0x0000ffff at 20 \
+             flowid 1:1",
+            "filter add dev eth0 parent 1: protocol ipv6 prio 3 u32 match u32 0x00001100 0x0000ff00 at 4 match u32 \
+             0x00000035 0x0000ffff at 40 flowid 1:1",
+        ]
+    );
+    assert_eq!(Host::default().variants().len(), 4);
 }
 
 /// What leads into a nested scheduler has filters there too.

@@ -5,7 +5,8 @@ mod case;
 mod human;
 mod json;
 
-use altq_config::{Diagnostic, Link, Policy, advice, load};
+use altq_config::{Diagnostic, Link, Path, Policy, Severity, advice, load};
+use altq_kernel::fits;
 
 use crate::exit::Exit;
 use crate::policy::{PolicyFile, print_findings};
@@ -47,11 +48,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Some(policy) = &policy {
         findings.extend(policy.links.iter().flat_map(advice));
         findings.extend(refused_by_run(policy));
+        findings.extend(refused_by_kernel(policy));
     }
     if let Some(wrong) = policy.as_ref().and_then(|policy| unknown_class(args, policy)) {
         eprintln!("altq check: {wrong}");
         return Ok(Exit::Usage);
     }
+    let wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
     if args.json {
         output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
     } else {
@@ -60,7 +63,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             output::print(&human::report(policy, &View { classes: &args.classes, all: args.all }))?;
         }
     }
-    Ok(if policy.is_some() { Exit::Ok } else { Exit::Usage })
+    Ok(if wrong { Exit::Usage } else { Exit::Ok })
+}
+
+/// What the kernel cannot keep of links that it is to execute.
+pub fn refused_by_kernel(policy: &Policy) -> Vec<Diagnostic> {
+    let links = policy.links.iter().filter(|link| link.path() == Some(Path::Kernel));
+    links.filter_map(|link| fits(link).err()).flatten().collect()
 }
 
 /// What is wrong if `--class` names a class that the policy does not have.

@@ -18,4 +18,5 @@ pub mod report;
 pub mod run;
 #[cfg(feature = "experiments")]
 pub mod sim;
+pub mod stop;
 pub mod traffic;

@@ -10,7 +10,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use altq_config::literal;
-use altq_config::{Link, Policy, Promises};
+use altq_config::{Link, Path, Policy, Promises};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::stats::Snapshot;
@@ -19,8 +19,9 @@ use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, Rate};
 use anyhow::Context as _;
 
+use crate::commands::check::refused_by_kernel;
 use crate::exit::Exit;
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, print_findings};
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -42,6 +43,9 @@ pub struct Args {
     /// Stops after this time, such as 30s [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
+    /// Sets links with `path kernel` up and ends; `altq stop` takes them away
+    #[arg(long, conflicts_with_all = ["json", "duration", "realtime"])]
+    detach: bool,
     /// Runs with real-time priority (SCHED_FIFO) and keeps idle processors from sleeping, so that
     /// timers stay exact on a busy machine and packets are seen at once on an idle one
     #[arg(long)]
@@ -83,6 +87,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
+    let refused = refused_by_kernel(&policy);
+    if !refused.is_empty() {
+        print_findings(&refused, &policy.sources);
+        return Ok(Exit::Usage);
+    }
+    if args.detach {
+        return Ok(detach(&links));
+    }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
@@ -109,6 +121,31 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         // The reader of the pipe has gone, which is no error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         printed => printed.map(|()| Exit::Ok).context("stdout cannot be written"),
+    }
+}
+
+/// Sets links up that the kernel executes, and leaves them.
+fn detach(links: &[&Link]) -> Exit {
+    if let Some(link) = links.iter().find(|link| link.path() != Some(Path::Kernel)) {
+        eprintln!(
+            "altq run: link `{}` needs a process, because altq itself executes it; write `path kernel` in it, or leave \
+             --detach out",
+            link.name
+        );
+        return Exit::Usage;
+    }
+    match altq_dataplane::kernel::detach(links) {
+        Ok(set) => {
+            for one in set {
+                let does = if one.ingress { "what comes in at" } else { "what leaves by" };
+                eprintln!("altq run: link {}: {does} {}; `altq stop {}` ends it", one.link, one.interface, one.link);
+            }
+            Exit::Ok
+        }
+        Err(error) => {
+            eprintln!("altq run: {error}");
+            Exit::of_link(&error)
+        }
     }
 }
 

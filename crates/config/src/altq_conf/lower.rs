@@ -94,6 +94,7 @@ impl Interface {
             },
             classes,
             rules: places,
+            written_path: None,
             overcommit: false,
             span: self.span,
             notes,

@@ -14,7 +14,7 @@ use super::token::{Tree, What};
 use super::words;
 use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
-use crate::policy::{Class, Device, Link};
+use crate::policy::{Class, Device, Link, Path};
 
 /// Reads the words in the braces of a link, and reports errors to the reader. `None` if the link
 /// has no scheduler, because its classes cannot be read then.
@@ -22,6 +22,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let errors = reader.findings.errors();
     let mut words = Vec::new();
     let (mut device, mut rate, mut mtu, mut overhead) = (None, None, None, None);
+    let mut path = None;
     let (mut regulator, mut scheduler, mut queue_spec) = (None, None, None);
     let mut cells = None;
     let mut classes = Vec::new();
@@ -48,6 +49,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         }
         let read = match word {
             "device" => read_device(reader, &mut cursor, of).map(|value| device = Some(value)),
+            "path" => read_path(reader, &mut cursor, of).map(|value| path = Some(value)),
             "rate" => reader.value(&mut cursor, of, "a rate, as 100Mbit/s").and_then(|(value, span)| {
                 cells = value.ends_with("cells/s").then_some(span);
                 if value.ends_with('%') {
@@ -112,6 +114,9 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         let help = "write `overhead 8 bytes atm`, or the words of your line".to_owned();
         reader.error("bad-value", span, "a rate in cells/s needs an atm overhead", Some(help));
     }
+    if let Some((path, span)) = path {
+        check_path(reader, path, span, device.as_ref());
+    }
     // Without a scheduler the words of the classes are not known. A missing rate is replaced by any
     // rate from which percentages can be taken: the error is reported, so the result is not used.
     let (rate, scheduler) = (rate.unwrap_or(Rate::mbit_s(1_000)), scheduler?);
@@ -123,6 +128,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let mut link = Link {
         name: name.0.to_owned(),
         device,
+        written_path: path.map(|(path, _)| path),
         spec: LinkSpec {
             rate,
             mtu: mtu.unwrap_or(words::DEFAULT_MTU),
@@ -204,6 +210,33 @@ fn read_device(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span
     }
     let name = interface(reader, cursor, of)?;
     Some(Device::Interface { name, ingress: cursor.eat(reader, "ingress").is_some() })
+}
+
+/// Reads `path nfqueue`, `path kernel` or `path bridge`.
+fn read_path(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<(Path, Span)> {
+    let names = || Path::ALL.map(Path::name).join(", ");
+    let Some((word, span)) = cursor.word(reader) else {
+        reader.error("missing-value", of.1, "`path` needs what is to execute the link", Some(names()));
+        return None;
+    };
+    let found = Path::ALL.into_iter().find(|path| path.name() == word);
+    if found.is_none() {
+        reader.error("unknown-word", span, format!("`path` does not know `{}`", short(word)), Some(names()));
+    }
+    found.map(|path| (path, span))
+}
+
+/// Reports a path that does not execute links on such a device.
+fn check_path(reader: &mut Reader<'_>, path: Path, span: Span, device: Option<&Device>) {
+    if device.is_some_and(|device| path.takes(device)) {
+        return;
+    }
+    let needs = if path == Path::Bridge { "device bridge A B" } else { "device IF" };
+    let message = match device {
+        None => format!("`path {}` needs a device", path.name()),
+        Some(_) => format!("`path {}` does not execute links on such a device", path.name()),
+    };
+    reader.error("bad-value", span, message, Some(format!("write `{needs}`, or leave `path` out")));
 }
 
 fn read_regulator(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Regulator> {

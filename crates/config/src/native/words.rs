@@ -10,6 +10,7 @@ pub const FILE: &[&str] = &["include", "set", "link"];
 /// The words of a link.
 pub const LINK: &[&str] = &[
     "device",
+    "path",
     "rate",
     "mtu",
     "overhead",

@@ -21,6 +21,7 @@ use altq_engine::settings::{Limit, Value};
 use altq_engine::units::Rate;
 
 use crate::error::Error;
+use crate::kernel;
 use crate::lock::Lock;
 use crate::running::{Starting, channel, find};
 use crate::shaper::{self, Shaper, Tuning};
@@ -47,6 +48,7 @@ pub(crate) fn add(
 ) -> Result<(), Error> {
     find(name)?;
     let lock = Lock::take(name, ingress)?;
+    kernel::refuse_beside(name, ingress)?;
     let place = Place {
         interface: name,
         ingress,

@@ -124,6 +124,14 @@ impl AsFd for Netlink {
     }
 }
 
+/// Asks the kernel to say in words why it refuses a request.
+///
+/// # Errors
+/// ENOPROTOOPT before Linux 4.12.
+pub fn explain(socket: &OwnedFd) -> io::Result<()> {
+    set(socket, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1)
+}
+
 /// Sets a socket option to a number.
 fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let (len, at) = (size_of_val(&value) as libc::socklen_t, (&raw const value).cast());

@@ -1,8 +1,8 @@
 //! Requests that make filters (linux/pkt_cls.h).
 
-use super::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS, Writer};
+use super::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_DELTFILTER, RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS, Writer};
 use crate::handle::Handle;
-use crate::tree::{Filter, FlowerKeys, Match, Protocol, Target};
+use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
 
 /// Where the filters of what comes in stand: the qdisc `ffff:`.
 const INGRESS: Handle = Handle::new(0xffff, 0);
@@ -39,17 +39,7 @@ pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
         }
         match &filter.matches {
             Match::U32 { keys, mark, indev } => {
-                // struct tc_u32_sel: flags (TC_U32_TERMINAL), shift, number of keys, and what finds
-                // a header at a place that the packet names; then struct tc_u32_key.
-                let mut bytes = vec![1, 0, keys.len().min(255) as u8, 0];
-                bytes.resize(16, 0);
-                for key in keys.iter().take(255) {
-                    bytes.extend(key.mask.to_be_bytes());
-                    bytes.extend((key.value & key.mask).to_be_bytes());
-                    bytes.extend(u32::from(key.offset).to_ne_bytes());
-                    bytes.extend(0u32.to_ne_bytes());
-                }
-                writer.attribute(5, &bytes);
+                writer.attribute(5, &selector(keys));
                 if let Some((value, mask)) = mark {
                     // struct tc_u32_mark
                     let words = [*value, *mask, 0];
@@ -64,6 +54,26 @@ pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
         }
     });
     writer.done()
+}
+
+/// Takes away all filters of a qdisc that have a number.
+pub fn delete_filters(device: u32, qdisc: Handle, prio: u16, protocol: Protocol) -> Vec<u8> {
+    let info = info(prio, protocol);
+    Writer::tc(RTM_DELTFILTER, NLM_F_ACK, device, Handle::default(), qdisc, info).done()
+}
+
+/// `struct tc_u32_sel`: flags (TC_U32_TERMINAL), shift, number of keys, and what finds a header at
+/// a place that the packet names; then a `struct tc_u32_key` for each key.
+fn selector(keys: &[Key]) -> Vec<u8> {
+    let mut bytes = vec![1, 0, keys.len().min(255) as u8, 0];
+    bytes.resize(16, 0);
+    for key in keys.iter().take(255) {
+        bytes.extend(key.mask.to_be_bytes());
+        bytes.extend((key.value & key.mask).to_be_bytes());
+        bytes.extend(u32::from(key.offset).to_ne_bytes());
+        bytes.extend(0u32.to_ne_bytes());
+    }
+    bytes
 }
 
 /// An action, the first and only one of a filter: its kind and its options.
@@ -82,15 +92,17 @@ fn general(action: u32) -> Vec<u8> {
     [0, 0, action, 0, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }
 
-/// Redirects all that comes in at an interface to another device, where it leaves.
+/// Redirects all that comes in at an interface to another device, where it leaves: a u32 that
+/// matches everything.
 pub fn redirect(device: u32, to: u32) -> Vec<u8> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let info = info(1, Protocol::All);
     let mut writer = Writer::tc(RTM_NEWTFILTER, flags, device, Handle::default(), INGRESS, info);
-    writer.attribute_text(TCA_KIND, "matchall");
+    writer.attribute_text(TCA_KIND, "u32");
     writer.nest(TCA_OPTIONS, |writer| {
-        // TCA_MATCHALL_ACT
-        action(writer, 2, "mirred", |writer| {
+        writer.attribute(5, &selector(&[Key { offset: 0, value: 0, mask: 0 }]));
+        // TCA_U32_ACT
+        action(writer, 7, "mirred", |writer| {
             // struct tc_mirred: TCA_EGRESS_REDIR and the device.
             let mut bytes = general(STOLEN);
             bytes.extend(1u32.to_ne_bytes());

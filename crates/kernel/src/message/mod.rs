@@ -13,10 +13,10 @@ mod qdisc;
 mod read;
 mod words;
 
-pub use filter::{new_filter, redirect};
-pub use qdisc::{delete_qdisc, ingress_qdisc, new_class, new_qdisc};
+pub use filter::{delete_filters, new_filter, redirect};
+pub use qdisc::{change_class, change_qdisc, delete_qdisc, ingress_qdisc, new_class, new_qdisc, restore_class};
 pub use read::{Counters, Found, Message, Messages, sent};
-pub use words::{leads, same, same_filter};
+pub use words::{changeable, leads, same, same_filter};
 
 use crate::handle::Handle;
 
@@ -31,9 +31,11 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
-const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
+/// Of an answer: the request is not in it, but for its header; and attributes follow.
+const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_ACK_TLVS: u16 = 0x200;
 /// The type of an attribute, without the flags for nested attributes and for byte order.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
@@ -56,6 +58,8 @@ pub const RTM_NEWTCLASS: u16 = 40;
 pub const RTM_GETTCLASS: u16 = 42;
 /// … that makes a filter.
 pub const RTM_NEWTFILTER: u16 = 44;
+/// … that takes filters away.
+pub const RTM_DELTFILTER: u16 = 45;
 /// … that asks for all.
 pub const RTM_GETTFILTER: u16 = 46;
 const TCA_KIND: u16 = 1;

@@ -1,26 +1,37 @@
 //! Requests that make and change qdiscs and classes.
 
+use super::read::Found;
 use super::words::{class_options, qdisc_options, stab};
 use super::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RTM_DELQDISC, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, Writer,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_DELQDISC, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, Writer,
 };
 use crate::handle::Handle;
-use crate::tree::{Class, Qdisc, QdiscWords};
+use crate::tree::{Class, Qdisc, SizeTable};
 
 /// The parent of the qdisc for what comes in (`TC_H_INGRESS`), and its handle.
 const INGRESS: Handle = Handle(0xffff_fff1);
 const INGRESS_HANDLE: Handle = Handle::new(0xffff, 0);
 
-/// Makes a qdisc. With `change` one that is there gets other words.
-pub fn new_qdisc(device: u32, qdisc: &Qdisc, change: bool) -> Vec<u8> {
-    // Without NLM_F_CREATE the kernel changes the qdisc of this handle; with NLM_F_REPLACE it puts
-    // a new one in the place of the one that is there (`tc_modify_qdisc` in net/sched/sch_api.c).
-    let flags = if change { NLM_F_ACK } else { NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE };
+/// Makes a qdisc. The kernel refuses it where another one with a handle stands.
+pub fn new_qdisc(device: u32, qdisc: &Qdisc) -> Vec<u8> {
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let mut writer = Writer::tc(RTM_NEWQDISC, flags, device, qdisc.handle, qdisc.parent, 0);
     writer.attribute_text(TCA_KIND, qdisc.words.kind());
-    qdisc_options(&mut writer, qdisc);
-    // cake has an overhead of its own.
-    if let Some(sizes) = qdisc.sizes.as_ref().filter(|_| !matches!(qdisc.words, QdiscWords::Cake { .. })) {
+    qdisc_options(&mut writer, &qdisc.words);
+    writer.done()
+}
+
+/// Changes a qdisc that is there: with `words` it gets those that it has here; and it gets this
+/// size table, or none.
+pub fn change_qdisc(device: u32, qdisc: &Qdisc, words: bool, sizes: Option<&SizeTable>) -> Vec<u8> {
+    // Without NLM_F_CREATE the kernel changes the qdisc of this handle, first its words, then its
+    // size table (`qdisc_change` in net/sched/sch_api.c).
+    let mut writer = Writer::tc(RTM_NEWQDISC, NLM_F_ACK, device, qdisc.handle, qdisc.parent, 0);
+    writer.attribute_text(TCA_KIND, qdisc.words.kind());
+    if words {
+        qdisc_options(&mut writer, &qdisc.words);
+    }
+    if let Some(sizes) = sizes {
         stab(&mut writer, sizes);
     }
     writer.done()
@@ -41,8 +52,25 @@ pub fn ingress_qdisc(device: u32) -> Vec<u8> {
 
 /// Makes a class. `None` for a band, which exists with its qdisc.
 pub fn new_class(device: u32, class: &Class) -> Option<Vec<u8>> {
+    written(device, class, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Gives a class that is there other words. `None` for a band.
+pub fn change_class(device: u32, class: &Class) -> Option<Vec<u8>> {
+    written(device, class, NLM_F_ACK)
+}
+
+/// Gives a class the words with which the kernel showed it. Those of htb, hfsc and drr have the
+/// same form in both directions.
+pub fn restore_class(class: &Found) -> Vec<u8> {
+    let mut writer = Writer::tc(RTM_NEWTCLASS, NLM_F_ACK, class.device, class.handle, class.parent, 0);
+    writer.attribute_text(TCA_KIND, &class.kind);
+    writer.attribute(TCA_OPTIONS, &class.options);
+    writer.done()
+}
+
+fn written(device: u32, class: &Class, flags: u16) -> Option<Vec<u8>> {
     let words = class.words?;
-    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let mut writer = Writer::tc(RTM_NEWTCLASS, flags, device, class.handle, class.parent, 0);
     writer.attribute_text(TCA_KIND, words.kind());
     class_options(&mut writer, &words);
@@ -52,14 +80,13 @@ pub fn new_class(device: u32, class: &Class) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{ClassWords, Curve, Layer, SizeTable};
+    use crate::tree::{ClassWords, Curve, Layer, QdiscWords, SizeTable};
 
     fn qdisc(words: QdiscWords) -> Qdisc {
         Qdisc {
             handle: Handle::new(1, 0),
             parent: Handle::ROOT,
             words,
-            sizes: None,
             classes: Vec::new(),
             filters: Vec::new(),
             holds: None,
@@ -72,14 +99,14 @@ mod tests {
     }
 
     /// Laid out by hand from `struct nlmsghdr`, `struct tcmsg` and `struct tc_htb_glob`
-    /// (linux/netlink.h, linux/rtnetlink.h, linux/pkt_sched.h), for `tc qdisc replace dev IF root
+    /// (linux/netlink.h, linux/rtnetlink.h, linux/pkt_sched.h), for `tc qdisc add dev IF root
     /// handle 1: htb default 3`, where IF is the interface 7.
     #[cfg(target_endian = "little")]
     #[test]
     fn an_htb() {
-        let found = new_qdisc(7, &qdisc(QdiscWords::Htb { default: 3 }), false);
+        let found = new_qdisc(7, &qdisc(QdiscWords::Htb { default: 3 }));
         let wanted = halves(&[
-            72, 0, 36, 0x505, 0, 0, 0, 0, // length, type, flags, sequence number, port
+            72, 0, 36, 0x605, 0, 0, 0, 0, // length, type, flags, sequence number, port
             0, 0, 7, 0, 0, 1, 0xffff, 0xffff, 0, 0, // family, interface, handle, parent, info
             8, 1, 0x7468, 0x0062, // TCA_KIND "htb"
             28, 2, 24, 2, // TCA_OPTIONS, TCA_HTB_INIT
@@ -105,6 +132,7 @@ mod tests {
                 quantum: 1514,
                 overhead: 4,
                 mpu: 64,
+                atm: false,
             }),
             id: 2,
         };
@@ -144,8 +172,7 @@ mod tests {
     fn a_size_table_has_a_cell_for_every_length() {
         for (layer, first, last) in [(Layer::Ethernet, 84, 2048), (Layer::Atm, 106, 43 * 53)] {
             let sizes = SizeTable { overhead: 4, mpu: 84, layer };
-            let qdisc = Qdisc { sizes: Some(sizes), ..qdisc(QdiscWords::Drr) };
-            let found = new_qdisc(7, &qdisc, false);
+            let found = change_qdisc(7, &qdisc(QdiscWords::Prio { bands: 2, default: 0 }), true, Some(&sizes));
             let cell = |at: usize| {
                 let start = found.len() - 2 * (2048 - at);
                 u16::from_ne_bytes([found[start], found[start + 1]])

@@ -1,10 +1,12 @@
 //! Reads what the kernel sends: answers, and the qdiscs, classes and filters of a dump.
 
+use super::words::sizes;
 use super::{
-    HEADER, NLA_TYPE_MASK, NLMSG_DONE, NLMSG_ERROR, RTM_NEWLINK, RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, TC,
-    TCA_KIND, TCA_OPTIONS, TCA_STATS2,
+    HEADER, NLA_TYPE_MASK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSG_ERROR, RTM_NEWLINK, RTM_NEWQDISC,
+    RTM_NEWTCLASS, RTM_NEWTFILTER, TC, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS2,
 };
 use crate::handle::Handle;
+use crate::tree::SizeTable;
 
 // linux/gen_stats.h
 const TCA_STATS_BASIC: u16 = 1;
@@ -66,6 +68,8 @@ pub struct Found {
     pub kind: String,
     /// Its options, in the form of its kind.
     pub options: Vec<u8>,
+    /// Of the device's own qdisc: its size table.
+    pub sizes: Option<SizeTable>,
     /// What it counted.
     pub counters: Counters,
 }
@@ -75,7 +79,8 @@ pub struct Found {
 pub struct Counters {
     /// Packets that it sent.
     pub packets: u64,
-    /// Their bytes as the kernel counts them, overhead included.
+    /// Their bytes as the kernel counts them: with the header below layer 3, and with the overhead
+    /// where a size table charges it.
     pub bytes: u64,
     /// Packets that it dropped.
     pub dropped: u32,
@@ -92,8 +97,9 @@ pub struct Counters {
 /// A message from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The answer to a request: its sequence number, and 0 or the number of an error (errno).
-    Answer(u32, i32),
+    /// The answer to a request: its sequence number, 0 or the number of an error (errno), and what
+    /// the kernel says about it.
+    Answer(u32, i32, String),
     /// The end of a dump: the sequence number of the request.
     Done(u32),
     /// A qdisc.
@@ -102,8 +108,8 @@ pub enum Message {
     Class(Found),
     /// A filter.
     Filter(Found),
-    /// The index of an interface.
-    Link(u32),
+    /// An interface: its index, and its kind of header (linux/if_arp.h).
+    Link(u32, u16),
     /// A message of another kind.
     Other,
     /// A message that is cut short. What comes behind it cannot be read.
@@ -143,15 +149,31 @@ fn read(message: &[u8]) -> Option<Message> {
     let (kind, sequence) = (u16_at(message, 4)?, u32_at(message, 8)?);
     Some(match kind {
         // struct nlmsgerr: the error, negative, then the header of the request.
-        NLMSG_ERROR => Message::Answer(sequence, (u32_at(message, HEADER)? as i32).wrapping_neg()),
+        NLMSG_ERROR => {
+            let error = (u32_at(message, HEADER)? as i32).wrapping_neg();
+            Message::Answer(sequence, error, said(message).unwrap_or_default())
+        }
         NLMSG_DONE => Message::Done(sequence),
         // struct ifinfomsg
-        RTM_NEWLINK => Message::Link(u32_at(message, HEADER + 4)?),
+        RTM_NEWLINK => Message::Link(u32_at(message, HEADER + 4)?, u16_at(message, HEADER + 2)?),
         RTM_NEWQDISC => Message::Qdisc(found(message)?),
         RTM_NEWTCLASS => Message::Class(found(message)?),
         RTM_NEWTFILTER => Message::Filter(found(message)?),
         _ => Message::Other,
     })
+}
+
+/// What the kernel says about a request (NLMSGERR_ATTR_MSG), behind the request or its header.
+fn said(message: &[u8]) -> Option<String> {
+    let flags = u16_at(message, 6)?;
+    if flags & NLM_F_ACK_TLVS == 0 {
+        return None;
+    }
+    let request = if flags & NLM_F_CAPPED != 0 { HEADER } else { u32_at(message, HEADER + 4)? as usize };
+    let start = request.checked_next_multiple_of(4)?.checked_add(HEADER + 4)?;
+    let text = Attributes(message.get(start..)?).value(1)?;
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 /// Reads a request as it was written: the type of its message, and what it is about. For tests, and
@@ -172,6 +194,7 @@ fn found(message: &[u8]) -> Option<Found> {
         info: word(4)?,
         kind: String::from_utf8_lossy(kind).into_owned(),
         options: attributes.value(TCA_OPTIONS).unwrap_or_default().to_vec(),
+        sizes: attributes.value(TCA_STAB).and_then(sizes),
         counters: attributes
             .value(TCA_STATS2)
             .map_or_else(Counters::default, |stats| counters(kind, Attributes(stats))),
@@ -263,6 +286,24 @@ mod tests {
         writer.u32((-17i32) as u32);
         let mut bytes = writer.done();
         crate::message::number(&mut bytes, 5);
-        assert_eq!(Messages::new(&bytes).collect::<Vec<_>>(), [Message::Answer(5, 17)]);
+        assert_eq!(Messages::new(&bytes).collect::<Vec<_>>(), [Message::Answer(5, 17, String::new())]);
+    }
+
+    /// With NETLINK_EXT_ACK there is a text behind the request that failed, or behind its header.
+    #[test]
+    fn an_answer_says_why() {
+        for (flags, request) in [(NLM_F_ACK_TLVS, 20u32), (NLM_F_ACK_TLVS | NLM_F_CAPPED, 20)] {
+            let mut writer = Writer::new(NLMSG_ERROR, flags);
+            writer.u32((-22i32) as u32);
+            let words = if flags & NLM_F_CAPPED == 0 { 5 } else { 4 };
+            writer.u32(request);
+            for _ in 1..words {
+                writer.u32(0);
+            }
+            writer.attribute_text(1, "no such thing");
+            let bytes = writer.done();
+            let found: Vec<Message> = Messages::new(&bytes).collect();
+            assert_eq!(found, [Message::Answer(0, 22, "no such thing".to_owned())]);
+        }
     }
 }

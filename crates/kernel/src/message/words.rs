@@ -2,15 +2,17 @@
 
 use super::read::{Attributes, u32_at, u64_at};
 use super::{TCA_OPTIONS, TCA_STAB, Writer};
-use crate::tree::{ClassWords, Curve, Layer, Qdisc, QdiscWords, RedWords, SizeTable};
+use crate::tree::{ClassWords, Curve, Layer, QdiscWords, RedWords, SizeTable};
 
 /// Steps of the kernel's clock for qdiscs in a second: 64 ns each (`PSCHED_SHIFT` in
 /// net/pkt_sched.h).
 const TICKS: u128 = 15_625_000;
 /// Cells of a size table.
 const CELLS: usize = 2048;
-/// `TC_LINKLAYER_ETHERNET`; with it the kernel works out times by the rate, not by a table.
+/// `TC_LINKLAYER_ETHERNET` and `TC_LINKLAYER_ATM`; with either the kernel works out times by the
+/// rate, not by a table.
 const ETHERNET: u8 = 1;
+const ATM: u8 = 2;
 
 /// What a burst takes at a rate, in ticks, rounded up as tc does.
 pub(super) fn ticks(bytes: u64, rate: u64) -> u32 {
@@ -18,7 +20,7 @@ pub(super) fn ticks(bytes: u64, rate: u64) -> u32 {
 }
 
 /// The words of a qdisc.
-pub(super) fn qdisc_options(writer: &mut Writer, qdisc: &Qdisc) {
+pub(super) fn qdisc_options(writer: &mut Writer, words: &QdiscWords) {
     let plain = |writer: &mut Writer, words: &[u32]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         writer.attribute(TCA_OPTIONS, &bytes);
@@ -30,7 +32,7 @@ pub(super) fn qdisc_options(writer: &mut Writer, qdisc: &Qdisc) {
             }
         });
     };
-    match &qdisc.words {
+    match words {
         // struct tc_htb_glob: version, r2q, default, debug, packets that passed unshaped.
         QdiscWords::Htb { default } => writer.nest(TCA_OPTIONS, |writer| {
             let words = [3, 10, u32::from(*default), 0, 0];
@@ -71,12 +73,12 @@ pub(super) fn qdisc_options(writer: &mut Writer, qdisc: &Qdisc) {
             words.resize(18, 0);
             plain(writer, &words);
         }
-        QdiscWords::Cake { rate, isolation, rtt, memory } => writer.nest(TCA_OPTIONS, |writer| {
+        QdiscWords::Cake { rate, isolation, rtt, memory, sizes } => writer.nest(TCA_OPTIONS, |writer| {
             writer.attribute(2, &rate.to_ne_bytes());
             // CAKE_DIFFSERV_BESTEFFORT: one tin.
             writer.attribute_u32(3, 3);
             writer.attribute_u32(5, isolation.1);
-            if let Some(SizeTable { overhead, mpu, layer }) = qdisc.sizes {
+            if let Some(SizeTable { overhead, mpu, layer }) = sizes {
                 let layer = match layer {
                     Layer::Ethernet => 0,
                     Layer::Atm => 1,
@@ -84,7 +86,7 @@ pub(super) fn qdisc_options(writer: &mut Writer, qdisc: &Qdisc) {
                 };
                 writer.attribute_u32(4, layer);
                 writer.attribute(6, &overhead.to_ne_bytes());
-                writer.attribute_u32(14, mpu);
+                writer.attribute_u32(14, *mpu);
             }
             writer.attribute_u32(7, *rtt);
             // The target is a twentieth of the round trip, as tc has it.
@@ -141,7 +143,7 @@ fn idle(red: &RedWords) -> (u8, [u8; 256]) {
 /// The words of a class.
 pub(super) fn class_options(writer: &mut Writer, words: &ClassWords) {
     writer.nest(TCA_OPTIONS, |writer| match words {
-        ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu } => {
+        ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu, atm } => {
             // Rates beyond 32 bits have attributes of their own.
             for (kind, rate) in [(6, *rate), (7, *ceil)] {
                 if u32::try_from(rate).is_err() {
@@ -151,7 +153,7 @@ pub(super) fn class_options(writer: &mut Writer, words: &ClassWords) {
             let mut bytes = Vec::new();
             for rate in [*rate, *ceil] {
                 // struct tc_ratespec
-                bytes.extend([0, ETHERNET]);
+                bytes.extend([0, if *atm { ATM } else { ETHERNET }]);
                 bytes.extend(overhead.to_ne_bytes());
                 bytes.extend(0u16.to_ne_bytes());
                 bytes.extend(mpu.to_ne_bytes());
@@ -184,8 +186,8 @@ pub(super) fn stab(writer: &mut Writer, sizes: &SizeTable) {
         let align: i16 = if table { -1 } else { 0 };
         bytes.extend(align.to_ne_bytes());
         bytes.extend(overhead.to_ne_bytes());
-        let layer_number = if layer == Layer::Atm { 2u32 } else { 1 };
-        for word in [layer_number, mpu, cells, cells] {
+        let number = if layer == Layer::Atm { ATM } else { ETHERNET };
+        for word in [u32::from(number), mpu, cells, cells] {
             bytes.extend(word.to_ne_bytes());
         }
         writer.attribute(1, &bytes);
@@ -198,6 +200,13 @@ pub(super) fn stab(writer: &mut Writer, sizes: &SizeTable) {
             writer.attribute(2, &charged.flat_map(u16::to_ne_bytes).collect::<Vec<u8>>());
         }
     });
+}
+
+/// Reads `struct tc_sizespec`, as [`stab`] writes it. The kernel does not show the table itself.
+pub(super) fn sizes(stab: &[u8]) -> Option<SizeTable> {
+    let base = Attributes(stab).value(1)?;
+    let layer = if u32_at(base, 8)? == u32::from(ATM) { Layer::Atm } else { Layer::Ethernet };
+    Some(SizeTable { overhead: u32_at(base, 4)? as i32, mpu: u32_at(base, 12)?, layer })
 }
 
 impl ClassWords {
@@ -216,20 +225,50 @@ impl ClassWords {
 /// show, and those that it adds, do not count.
 pub fn same(kind: &str, class: bool, wanted: &[u8], found: &[u8]) -> bool {
     match (kind, class) {
-        // The kernel counts packets in the last word, and shows the level of a class.
-        ("htb", false) => within(wanted, found, &[(2, 0, 16)]),
-        ("htb", true) => within(wanted, found, &[(1, 0, 36), (1, 40, 44), (6, 0, 8), (7, 0, 8)]),
-        ("hfsc", true) => within(wanted, found, &[(1, 0, 12), (2, 0, 12), (3, 0, 12)]),
+        // The kernel shows a minor version beside the version, and counts packets in the last word
+        // (`htb_dump`).
+        ("htb", false) => within(wanted, found, &[(2, 4, 16)]),
+        // A class with others below it keeps the quantum and the prio that it was made with, which
+        // nobody asks for (`htb_change_class`).
+        ("htb", true) => {
+            let level = Attributes(found).value(1).and_then(|words| u32_at(words, 36)).unwrap_or(0);
+            let turn: &[(u16, usize, usize)] = if level == 0 { &[(1, 32, 36), (1, 40, 44)] } else { &[] };
+            within(wanted, found, &[(1, 0, 32), (6, 0, 8), (7, 0, 8)]) && within(wanted, found, turn)
+        }
+        // A curve that is there although none is wanted counts too.
+        ("hfsc", true) => {
+            curves(wanted) == curves(found) && within(wanted, found, &[(1, 0, 12), (2, 0, 12), (3, 0, 12)])
+        }
         ("drr", true) => within(wanted, found, &[(1, 0, 4)]),
-        // Times go through the kernel's own clock and come back up to a few microseconds less.
-        ("codel" | "fq_codel" | "cake", _) => numbers_near(wanted, found, 0),
-        // TCA_PIE_TUPDATE is rounded up to a tick of the kernel's timer.
-        ("pie", _) => numbers_near(wanted, found, 3),
+        // The kernel keeps target and interval in steps of 1024 ns, and shows them rounded down.
+        ("codel" | "fq_codel", _) => numbers(wanted, found, &|kind, wanted, found| match kind {
+            1 | 3 => wanted >= found && wanted - found <= wanted / 1000 + 2,
+            _ => wanted == found,
+        }),
+        // The target is kept in steps of 64 ns. TCA_PIE_TUPDATE is rounded up to a tick of the
+        // kernel's timer.
+        ("pie", _) => numbers(wanted, found, &|kind, wanted, found| match kind {
+            1 => found == wanted || found + 1 == wanted,
+            3 => (wanted..=wanted + LONGEST_TICK).contains(&found),
+            _ => wanted == found,
+        }),
+        ("cake", _) => numbers(wanted, found, &|_, wanted, found| wanted == found),
         ("red", _) => within(wanted, found, &[(1, 0, 12), (1, 12, 13), (1, 15, 16), (3, 0, 4)]),
         ("drr", false) => true,
         ("sfq", _) => wanted.get(..28) == found.get(..28),
         _ => wanted == found.get(..wanted.len()).unwrap_or(found),
     }
+}
+
+/// Which of the three curves of an hfsc class there are.
+fn curves(options: &[u8]) -> [bool; 3] {
+    [1, 2, 3].map(|kind| Attributes(options).value(kind).is_some())
+}
+
+/// Whether one request can give a class the words that are wanted: hfsc takes no curve away
+/// (`hfsc_change_class`).
+pub fn changeable(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
+    kind != "hfsc" || curves(wanted) == curves(found)
 }
 
 /// Whether the options of a filter that the kernel shows say what was asked for. Actions are not
@@ -244,8 +283,8 @@ pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
         match (kind, of, Attributes(found).value(of)) {
             // struct tc_u32_mark ends with a count of the kernel's.
             ("u32", 10, Some(found)) => found.get(..8) == wanted.get(..8),
-            // The EtherType is that of the filter's message, and of a tagged packet the kernel shows
-            // the inner one.
+            // The EtherType is that of the filter's message, and of a tagged packet the kernel
+            // shows the inner one.
             ("flower", 8, _) | ("flower", 25, None) => true,
             // A mask of all bits is not shown.
             ("fw", 5, None) => wanted == u32::MAX.to_ne_bytes(),
@@ -279,19 +318,79 @@ fn within(wanted: &[u8], found: &[u8], parts: &[(u16, usize, usize)]) -> bool {
 /// The longest tick of the kernel's timer (CONFIG_HZ=100), microseconds.
 const LONGEST_TICK: u64 = 10_000;
 
-/// Whether all numbers that are wanted are there, each at most 1 in 1000 and 2 less than asked for.
-/// That of the type `ticked` may be up to a tick more.
-fn numbers_near(wanted: &[u8], found: &[u8], ticked: u16) -> bool {
+/// Whether all numbers that are wanted are there, each as `same` says: by its type, what is wanted
+/// and what is there.
+fn numbers(wanted: &[u8], found: &[u8], same: &dyn Fn(u16, u64, u64) -> bool) -> bool {
+    let number = |bytes: &[u8]| match bytes.len() {
+        4 => u32_at(bytes, 0).map(u64::from),
+        _ => u64_at(bytes, 0),
+    };
     Attributes(wanted).all(|(kind, wanted)| {
-        let Some(found) = Attributes(found).value(kind) else { return false };
-        let number = |bytes: &[u8]| match bytes.len() {
-            4 => u32_at(bytes, 0).map(u64::from),
-            _ => u64_at(bytes, 0),
-        };
-        match (number(wanted), number(found)) {
-            (Some(wanted), Some(found)) if kind == ticked => (wanted..=wanted + LONGEST_TICK).contains(&found),
-            (Some(wanted), Some(found)) => wanted >= found && wanted - found <= wanted / 1000 + 2,
-            _ => false,
-        }
+        let found = Attributes(found).value(kind).and_then(number);
+        number(wanted).zip(found).is_some_and(|(wanted, found)| same(kind, wanted, found))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `htb_dump` shows for `htb default 3`: version 0x30011, and packets that it counted.
+    #[test]
+    fn an_htb_is_shown_with_its_minor_version() {
+        let options = |version: u32, default: u32, packets: u32| {
+            let mut writer = Writer::new(0, 0);
+            let words = [version, 10, default, 0, packets];
+            writer.attribute(2, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>());
+            writer.done()[16..].to_vec()
+        };
+        assert!(same("htb", false, &options(3, 3, 0), &options(0x30011, 3, 99)));
+        assert!(!same("htb", false, &options(3, 3, 0), &options(0x30011, 4, 0)));
+    }
+
+    /// A flag and a limit are exact; a target of 5000 µs is 4882 steps of 1024 ns, which are 4999
+    /// µs.
+    #[test]
+    fn times_are_rounded_and_nothing_else() {
+        let options = |target: u32, limit: u32, ecn: u32| {
+            let mut writer = Writer::new(0, 0);
+            for (kind, value) in [(1, target), (2, limit), (4, ecn)] {
+                writer.attribute_u32(kind, value);
+            }
+            writer.done()[16..].to_vec()
+        };
+        let wanted = options(5000, 20, 1);
+        assert!(same("codel", false, &wanted, &options(4999, 20, 1)));
+        for other in [options(4990, 20, 1), options(4999, 19, 1), options(4999, 20, 0)] {
+            assert!(!same("codel", false, &wanted, &other));
+        }
+    }
+
+    #[test]
+    fn a_curve_that_nobody_wants_is_a_difference() {
+        let options = |kinds: &[u16]| {
+            let mut writer = Writer::new(0, 0);
+            for kind in kinds {
+                writer.attribute(*kind, &[1; 12]);
+            }
+            writer.done()[16..].to_vec()
+        };
+        let (wanted, found) = (options(&[2]), options(&[2, 3]));
+        assert!(same("hfsc", true, &wanted, &wanted));
+        assert!(!same("hfsc", true, &wanted, &found));
+        assert!(!changeable("hfsc", &wanted, &found) && changeable("htb", &wanted, &found));
+    }
+
+    #[test]
+    fn a_size_table_is_read_as_it_was_written() {
+        for sizes in [
+            SizeTable { overhead: -6, mpu: 0, layer: Layer::Atm },
+            SizeTable { overhead: 24, mpu: 84, layer: Layer::Ethernet },
+        ] {
+            let mut writer = Writer::new(0, 0);
+            stab(&mut writer, &sizes);
+            let bytes = writer.done();
+            assert_eq!(super::sizes(Attributes(&bytes[16..]).value(TCA_STAB).unwrap()), Some(sizes));
+        }
+    }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::Host;
 use super::condition::{AH, Condition, Family, prefixes};
 use crate::handle::Handle;
 use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
@@ -15,12 +16,16 @@ use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
 /// The filters of one number. u32 gives numbers of its own to 2048 of them in order (`gen_new_kid`
 /// in net/sched/cls_u32.c: 0x800 to 0xfff).
 const BLOCK: u32 = 2048;
+/// The numbers with filters of u32 that a qdisc has room for: each takes a hash table, whose handle
+/// has 11 bits (`gen_new_htid` in net/sched/cls_u32.c).
+const TABLES: u32 = 2046;
 
 /// What a condition compares, as filters of the kernel.
 ///
 /// # Errors
 /// What no filter compares, as the end of a sentence about the rule.
-pub fn matches(condition: &Condition, flower: bool) -> Result<Vec<(Protocol, Match)>, String> {
+pub fn matches(condition: &Condition, host: &Host) -> Result<Vec<(Protocol, Match)>, String> {
+    let flower = host.flower;
     let Condition { mark, vlan, indev, .. } = condition;
     let with_vlan = || "the kernel has no filter for a VLAN together with a mark, a length, an SPI or a flow label";
     if !condition.is_ip() {
@@ -32,7 +37,7 @@ pub fn matches(condition: &Condition, flower: bool) -> Result<Vec<(Protocol, Mat
             }
             (Some(_), None) => Err("only flower compares VLANs, and this kernel has no cls_flower".to_owned()),
             // fw has no filter for the value 0.
-            (None, Some((value, mask))) if indev.is_none() && *value != 0 => {
+            (None, Some((value, mask))) if host.fw && indev.is_none() && *value != 0 => {
                 Ok(vec![(Protocol::All, Match::Mark { value: *value, mask: *mask })])
             }
             (None, mark) => {
@@ -202,6 +207,8 @@ pub struct Filters {
     next: u16,
     /// For each protocol the number that is open, its shape, and how many filters it has.
     open: Vec<(Protocol, u16, Shape, u32)>,
+    /// How many numbers u32 has.
+    tables: u32,
     seen: HashSet<(u16, Match)>,
     filters: Vec<Filter>,
 }
@@ -209,7 +216,7 @@ pub struct Filters {
 impl Filters {
     /// None yet, for this qdisc.
     pub fn new(parent: Handle) -> Filters {
-        Filters { parent, next: 1, open: Vec::new(), seen: HashSet::new(), filters: Vec::new() }
+        Filters { parent, next: 1, open: Vec::new(), tables: 0, seen: HashSet::new(), filters: Vec::new() }
     }
 
     /// Adds a filter behind all others.
@@ -231,6 +238,12 @@ impl Filters {
             None => {
                 let prio = self.next;
                 self.next = prio.checked_add(1).ok_or("its link would take more than 65534 numbers of filters")?;
+                if shape == Shape::U32 {
+                    self.tables += 1;
+                    if self.tables > TABLES {
+                        return Err(format!("its link would take more than {TABLES} tables of u32"));
+                    }
+                }
                 if let Some(at) = at {
                     self.open.remove(at);
                 }
@@ -328,7 +341,7 @@ mod tests {
     fn numbers(conditions: &[Condition]) -> Vec<u16> {
         let mut filters = Filters::new(Handle::new(1, 0));
         for condition in conditions {
-            for (protocol, found) in matches(condition, true).unwrap() {
+            for (protocol, found) in matches(condition, &Host::default()).unwrap() {
                 filters.add(protocol, found, Target::Drop, None).unwrap();
             }
         }

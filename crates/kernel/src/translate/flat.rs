@@ -137,15 +137,7 @@ impl Builder<'_> {
                 rule: None,
             });
         }
-        self.tree.qdiscs.push(Qdisc {
-            handle,
-            parent,
-            words: QdiscWords::Drr,
-            sizes: None,
-            classes,
-            filters,
-            holds: None,
-        });
+        self.tree.qdiscs.push(Qdisc { handle, parent, words: QdiscWords::Drr, classes, filters, holds: None });
         self.leaves(node, handle, served);
     }
 
@@ -195,7 +187,6 @@ impl Builder<'_> {
                 bands: served.len().max(2) as u8,
                 default: default.map_or(0, |class| band(class) as u8),
             },
-            sizes: None,
             classes,
             filters,
             holds: None,

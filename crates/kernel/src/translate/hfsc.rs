@@ -70,13 +70,13 @@ impl Builder<'_> {
             let message = "the kernel's hfsc drops packets that belong to the link itself";
             self.refuse(self.root("default"), message, None);
         }
+        self.tree.sizes = self.sizes();
         // Without a default class hfsc drops what no filter matches, as altq does.
         let filters = self.filters(ROOT, handle, &|class| Handle::new(handle.major(), class as u16), false);
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,
             words: QdiscWords::Hfsc { default: default.map_or(0, |class| class as u16) },
-            sizes: self.sizes(),
             classes,
             filters,
             holds: None,

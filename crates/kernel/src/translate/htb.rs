@@ -8,10 +8,18 @@ use altq_engine::units::Rate;
 use super::given::Given;
 use super::{Builder, LINK};
 use crate::handle::Handle;
-use crate::tree::{Class, ClassWords, Qdisc, QdiscWords};
+use crate::tree::{Class, ClassWords, Layer, Qdisc, QdiscWords};
 
 /// Levels of classes, the link's included (`TC_HTB_MAXDEPTH` in linux/pkt_sched.h).
 const DEPTH: usize = 8;
+
+/// What the tokens of a class are charged for a packet beyond its length.
+#[derive(Clone, Copy, Debug, Default)]
+struct Charged {
+    overhead: u16,
+    mpu: u16,
+    atm: bool,
+}
 
 impl Builder<'_> {
     fn htb_defaults(&self) -> Defaults {
@@ -19,8 +27,8 @@ impl Builder<'_> {
         Defaults { packet: u64::from(frame), tick: 1 }
     }
 
-    /// The class of the link.
-    fn htb_link(&mut self, handle: Handle) -> Class {
+    /// The class of the link, whose tokens are charged what `charged` says.
+    fn htb_link(&mut self, handle: Handle, charged: Charged) -> Class {
         let (spec, defaults) = (&self.link.spec, self.htb_defaults());
         let burst = match spec.regulator {
             Regulator::Auto | Regulator::None => defaults.burst(spec.rate),
@@ -28,8 +36,24 @@ impl Builder<'_> {
         };
         let rate = self.bytes_s(self.link.spec.rate);
         let quantum = defaults.packet as u32;
-        let words = ClassWords::Htb { rate, ceil: rate, burst, cburst: burst, prio: 0, quantum, overhead: 0, mpu: 0 };
+        let Charged { overhead, mpu, atm } = charged;
+        let words = ClassWords::Htb { rate, ceil: rate, burst, cburst: burst, prio: 0, quantum, overhead, mpu, atm };
         Class { handle: Handle::new(handle.major(), LINK), parent: handle, words: Some(words), id: ROOT }
+    }
+
+    /// What the tokens of all classes are charged for a packet beyond the length that the kernel
+    /// sees, by the link's overhead. `own` says that classes have words of their own for that.
+    /// Where the classes of htb cannot say it, the tree gets a size table.
+    fn charged(&mut self, own: bool) -> Charged {
+        let Some(sizes) = self.sizes() else { return Charged::default() };
+        let (overhead, mpu) = (u16::try_from(sizes.overhead), u16::try_from(sizes.mpu));
+        match (own, overhead, mpu) {
+            (false, Ok(overhead), Ok(mpu)) => Charged { overhead, mpu, atm: sizes.layer == Layer::Atm },
+            _ => {
+                self.tree.sizes = Some(sizes);
+                Charged::default()
+            }
+        }
     }
 
     /// The place for a scheduler or queue that does not shape: the only class of an htb of the
@@ -45,13 +69,13 @@ impl Builder<'_> {
             return Some(parent);
         }
         let handle = self.handle();
-        let class = self.htb_link(handle);
+        let charged = self.charged(false);
+        let class = self.htb_link(handle, charged);
         let place = class.handle;
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,
             words: QdiscWords::Htb { default: LINK },
-            sizes: self.sizes(),
             classes: vec![class],
             filters: Vec::new(),
             holds: None,
@@ -68,8 +92,16 @@ impl Builder<'_> {
         given.take(&["r2q"]);
         let r2q = words::r2q(&link.spec.scheduler.settings);
         self.nobody_took(ROOT, "the kernel's htb has", given.rest());
-        let mut classes = vec![self.htb_link(handle)];
+        let own = |id: &ClassId| {
+            let words = link.spec.classes.get(*id as usize).map(|class| &class.settings);
+            words.is_some_and(|words| words.bytes("overhead").is_some() || words.bytes("mpu").is_some())
+        };
+        let charged = self.charged(served.iter().any(own));
+        let mut classes = vec![self.htb_link(handle, charged)];
         let mut depths = vec![1; link.spec.classes.len()];
+        // For each class its ceil, and the rates of the classes below it together, bit/s.
+        let mut ceils = vec![link.spec.rate.as_bit_s(); link.spec.classes.len()];
+        let mut below = vec![0u64; link.spec.classes.len()];
         for id in served.iter().copied() {
             let Some(spec) = link.spec.classes.get(id as usize) else { continue };
             depths[id as usize] = depths[spec.parent as usize] + 1;
@@ -87,6 +119,8 @@ impl Builder<'_> {
                     continue;
                 }
             };
+            ceils[id as usize] = words.ceil;
+            below[spec.parent as usize] = below[spec.parent as usize].saturating_add(words.rate);
             let quantum = words.quantum(r2q);
             if words.quantum.is_none() && words::unbounded(words.rate, r2q) != u64::from(quantum) {
                 let (least, most) = (*words::QUANTUM.start(), *words::QUANTUM.end());
@@ -106,11 +140,19 @@ impl Builder<'_> {
                     cburst: words.cburst,
                     prio: words.prio,
                     quantum,
-                    overhead: words.overhead,
-                    mpu: words.mpu,
+                    overhead: charged.overhead.max(words.overhead),
+                    mpu: charged.mpu.max(words.mpu),
+                    atm: charged.atm,
                 }),
                 id,
             });
+        }
+        if let Some(over) = below.iter().zip(&ceils).position(|(below, ceil)| below > ceil) {
+            self.note(format!(
+                "htb lets a leaf send at its own rate whatever the ceils above it say: the rates below `{}` are more \
+                 than its ceil together",
+                link.class_name(over as ClassId)
+            ));
         }
         self.note(
             "htb holds a burst as a time in steps of 64 ns, and a class may be in debt by a super-packet (GSO) before \
@@ -125,7 +167,6 @@ impl Builder<'_> {
             parent,
             // Without one, packets pass unshaped: those of the link itself in altq too.
             words: QdiscWords::Htb { default: default.map_or(0, |class| class as u16) },
-            sizes: self.sizes(),
             classes,
             filters,
             holds: None,

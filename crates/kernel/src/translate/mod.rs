@@ -17,6 +17,8 @@ mod hfsc;
 mod htb;
 mod queues;
 
+use std::collections::HashMap;
+
 use altq_config::diagnostic::MOST_ERRORS;
 use altq_config::{Device, Diagnostic, Link, Span};
 use altq_engine::link::{Framing, Overhead};
@@ -24,7 +26,7 @@ use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::Rate;
 
 use crate::handle::Handle;
-use crate::tree::{Filter, Layer, Match, Protocol, SizeTable, Target, Tree};
+use crate::tree::{Filter, Layer, Match, Protocol, QdiscWords, SizeTable, Target, Tree};
 use filters::Filters;
 use given::Given;
 
@@ -36,12 +38,36 @@ pub struct Host {
     pub header: u32,
     /// Whether the kernel has the classifier flower.
     pub flower: bool,
+    /// Whether the kernel has the classifier fw.
+    pub fw: bool,
+}
+
+impl Host {
+    /// The same host without a classifier that the kernel turned out to lack. `None` if the host is
+    /// known to lack it, or nothing stands in for it.
+    pub fn without(&self, classifier: &str) -> Option<Host> {
+        match classifier {
+            "flower" if self.flower => Some(Host { flower: false, ..*self }),
+            "fw" if self.fw => Some(Host { fw: false, ..*self }),
+            _ => None,
+        }
+    }
+
+    /// This host, and those that lack more classifiers.
+    pub fn variants(&self) -> Vec<Host> {
+        let mut found = vec![*self];
+        for classifier in ["flower", "fw"] {
+            let less: Vec<Host> = found.iter().filter_map(|host| host.without(classifier)).collect();
+            found.extend(less);
+        }
+        found
+    }
 }
 
 impl Default for Host {
-    /// Ethernet, and a kernel with flower.
+    /// Ethernet, and a kernel with all classifiers.
     fn default() -> Host {
-        Host { header: 14, flower: true }
+        Host { header: 14, flower: true, fw: true }
     }
 }
 
@@ -62,6 +88,9 @@ impl Place {
 /// Minor number of the class that stands for the link. Other classes have their number in the
 /// policy.
 const LINK: u16 = 0xfff0;
+/// The most qdiscs inside each other: the kernel has 8, the first of which is altq's switch
+/// (`qdisc_graft` in net/sched/sch_api.c).
+const NESTED: usize = 7;
 /// The most qdiscs of a tree, so that two trees find handles on one device.
 const MOST: u32 = 0x3000;
 
@@ -72,6 +101,7 @@ const MOST: u32 = 0x3000;
 pub fn translate(link: &Link, host: &Host, place: Place) -> Result<Tree, Vec<Diagnostic>> {
     let mut builder = Builder::new(link, host, place);
     builder.link(place.parent);
+    builder.nested(place.parent);
     builder.errors.truncate(MOST_ERRORS);
     if builder.errors.is_empty() { Ok(builder.tree) } else { Err(builder.errors) }
 }
@@ -85,6 +115,9 @@ pub fn fits(link: &Link) -> Result<Vec<String>, Vec<Diagnostic>> {
     translate(link, &Host::default(), Place::ROOT).map(|tree| tree.notes)
 }
 
+/// A rule, its class, and the filters that are tried for it.
+type RuleFilters = (u32, ClassId, Vec<(Protocol, Match)>);
+
 /// A tree that is being made.
 struct Builder<'a> {
     link: &'a Link,
@@ -94,7 +127,7 @@ struct Builder<'a> {
     /// For each class the one that holds its scheduler.
     owner: Vec<ClassId>,
     /// Rules with their class, in the order in which they are tried.
-    rules: Vec<(u32, ClassId, Vec<(Protocol, Match)>)>,
+    rules: Vec<RuleFilters>,
     first: u16,
     made: u32,
     tree: Tree,
@@ -128,7 +161,7 @@ impl<'a> Builder<'a> {
             let found = condition::conditions(rule, &spec.rules.interfaces).and_then(|conditions| {
                 let mut found = Vec::new();
                 for condition in conditions {
-                    found.extend(filters::matches(&condition, host.flower)?);
+                    found.extend(filters::matches(&condition, host)?);
                 }
                 Ok(found)
             });
@@ -181,13 +214,18 @@ impl<'a> Builder<'a> {
     fn general_notes(&mut self) {
         let overhead = &self.link.spec.overhead;
         let header = self.host.header;
+        // A cake that shapes by itself counts from layer 3 on, and splits super-packets.
+        let first = self.tree.qdiscs.first().map(|first| &first.words);
+        if matches!(first, Some(QdiscWords::Cake { sizes: Some(_), .. })) {
+            return;
+        }
         if *overhead == Overhead::NONE && header > 0 {
             self.note(format!(
                 "the kernel counts packets with the {header} bytes of their header below layer 3; altq's own paths \
                  count them without, where no `overhead` is written"
             ));
         } else if *overhead != Overhead::NONE {
-            self.note("the kernel adds the overhead once to a super-packet of several segments (GSO)".to_owned());
+            self.overhead_notes();
         }
         let flower =
             self.rules.iter().flat_map(|(.., found)| found).any(|(_, found)| matches!(found, Match::Flower(_)));
@@ -220,6 +258,32 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// How the kernel charges super-packets of several segments under an overhead.
+    fn overhead_notes(&mut self) {
+        let Some(sizes) = self.sizes() else { return };
+        let mut missing = sizes.overhead.max(0);
+        if self.tree.sizes.is_some() {
+            // With a size table the kernel starts from the length of the buffer, which has the
+            // headers of Ethernet, IP and TCP once (`__qdisc_calculate_pkt_len` in
+            // net/sched/sch_api.c).
+            missing += 54;
+        } else {
+            self.note(
+                "the kernel's counters, and the turns of its htb and drr, count packets without the overhead"
+                    .to_owned(),
+            );
+        }
+        let whole = u64::from(self.link.spec.overhead.charge(self.link.spec.mtu)).max(1);
+        let thousandths = missing as u64 * 1000 / whole;
+        self.note(format!(
+            "the kernel charges a super-packet of several segments (GSO, GRO) the overhead of one: up to {}.{} % too \
+             little; where that matters turn gso and tso of this interface off, and gro of those by which packets come \
+             in (ethtool -K)",
+            thousandths / 10,
+            thousandths % 10
+        ));
+    }
+
     /// A framing that the kernel's size tables do not have.
     fn framing(&mut self) {
         let alone = self.link.spec.classes.len() == 2 && self.queue_of(1).is_some_and(|queue| queue.name == "cake");
@@ -230,9 +294,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The size table of the first qdisc. With `overhead none` there is none: the kernel then knows
-    /// the true length of super-packets, which it does not with one (`__qdisc_calculate_pkt_len` in
-    /// net/sched/sch_api.c).
+    /// What the kernel is to charge for a packet beyond the length that it sees. With `overhead
+    /// none` that is nothing: a size table would make it forget the true length of super-packets
+    /// (`__qdisc_calculate_pkt_len` in net/sched/sch_api.c).
     fn sizes(&self) -> Option<SizeTable> {
         let Overhead { bytes, mpu, framing } = self.link.spec.overhead;
         let layer = if framing == Framing::Atm { Layer::Atm } else { Layer::Ethernet };
@@ -345,6 +409,23 @@ impl<'a> Builder<'a> {
             self.refuse(span, format!("the kernel cannot keep this rule: {why}"), None);
         }
         filters.done()
+    }
+
+    /// Refuses more qdiscs inside each other than the kernel has.
+    fn nested(&mut self, parent: Handle) {
+        let mut depths: HashMap<u16, usize> = HashMap::new();
+        let mut deepest = 0;
+        for qdisc in &self.tree.qdiscs {
+            let above =
+                if qdisc.parent == parent { 0 } else { depths.get(&qdisc.parent.major()).copied().unwrap_or(0) };
+            depths.insert(qdisc.handle.major(), above + 1);
+            deepest = deepest.max(above + 1);
+        }
+        if deepest > NESTED {
+            let message =
+                format!("{deepest} of the kernel's qdiscs would stand inside each other, and it has {NESTED}");
+            self.refuse(self.root("scheduler"), message, None);
+        }
     }
 
     /// The next handle of a qdisc.

@@ -36,16 +36,15 @@ impl Builder<'_> {
     pub(super) fn queue(&mut self, class: ClassId, parent: Handle) {
         let Some(spec) = self.queue_of(class) else { return };
         let Some(words) = self.queue_words(class, &spec) else { return };
-        self.push_queue(class, parent, words, None);
+        self.push_queue(class, parent, words);
     }
 
-    fn push_queue(&mut self, class: ClassId, parent: Handle, words: QdiscWords, sizes: Option<SizeTable>) {
+    fn push_queue(&mut self, class: ClassId, parent: Handle, words: QdiscWords) {
         let handle = self.handle();
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,
             words,
-            sizes,
             classes: Vec::new(),
             filters: Vec::new(),
             holds: Some(class),
@@ -73,7 +72,7 @@ impl Builder<'_> {
         };
         // cake counts from layer 3 on.
         let sizes = SizeTable { overhead: overhead.bytes, mpu: overhead.mpu, layer };
-        self.push_queue(1, parent, QdiscWords::Cake { rate, isolation, rtt, memory }, Some(sizes));
+        self.push_queue(1, parent, QdiscWords::Cake { rate, isolation, rtt, memory, sizes: Some(sizes) });
         true
     }
 
@@ -209,7 +208,8 @@ impl Builder<'_> {
         Some(QdiscWords::Sfq {
             limit,
             depth: depth as u32,
-            flows: flows as u32,
+            // The kernel has no more flows than packets.
+            flows: flows.min(u64::from(limit)) as u32,
             divisor: divisor as u32,
             quantum: self.quantum(given),
             perturb: u32::try_from(perturb / SECOND).unwrap_or(u32::MAX),
@@ -232,6 +232,7 @@ impl Builder<'_> {
             isolation,
             rtt: self.micros(given.time("rtt").unwrap_or(100_000_000)),
             memory,
+            sizes: None,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use altq_config::{Device, Link, Policy, Promises};
+use altq_config::{Device, Link, Path, Policy, Promises};
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::schedule::{Order, Role};
 use altq_engine::settings::Limit;
@@ -70,6 +70,9 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
     let default =
         link.spec.default.map_or("none: packets that no rule matches are dropped", |class| link.class_name(class));
     writeln!(out, "  default    {default}")?;
+    if let Some(path) = link.path() {
+        path_report(out, link, path)?;
+    }
     for note in &link.notes {
         writeln!(out, "  note       {note}")?;
     }
@@ -77,6 +80,28 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
     out.push_str(&table(link, view));
     served(out, link)?;
     held(out, link)
+}
+
+/// What executes the link, and why; and what the kernel does differently where it does.
+fn path_report(out: &mut String, link: &Link, path: Path) -> std::fmt::Result {
+    let fits = altq_kernel::fits(link);
+    let why = match (link.written_path, &fits) {
+        (Some(_), _) => "as the policy says".to_owned(),
+        (None, Ok(_)) => "keeps every word; the kernel could execute this link as well (`path kernel`)".to_owned(),
+        (None, Err(errors)) => {
+            let first = errors.first().map_or("", |error| error.message.as_str());
+            let more =
+                if errors.len() > 1 { format!(", and {} more reasons", errors.len() - 1) } else { String::new() };
+            format!("keeps every word; the kernel cannot execute this link: {first}{more}")
+        }
+    };
+    writeln!(out, "  path       {}: {why}", path.name())?;
+    if path == Path::Kernel {
+        for note in fits.unwrap_or_default() {
+            writeln!(out, "  kernel     {note}")?;
+        }
+    }
+    Ok(())
 }
 
 /// The depth of a link's token bucket, in bytes, if it has one.

@@ -1,6 +1,6 @@
 //! The report as JSON, schema `altq.check/1`.
 
-use altq_config::{Diagnostic, Link, Policy, Promises, Sources};
+use altq_config::{Diagnostic, Link, Path, Policy, Promises, Severity, Sources};
 use altq_engine::link::Framing;
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, ROOT};
@@ -43,6 +43,11 @@ struct LinkReport<'a> {
     regulator_bytes: Option<u32>,
     default: Option<&'a str>,
     notes: &'a [String],
+    /// What executes the link on its device; null without one.
+    path: Option<&'static str>,
+    /// Why the kernel cannot execute it, if it cannot; and what it does differently, if it does.
+    kernel_refuses: Vec<String>,
+    kernel_differs: Vec<String>,
     classes: Vec<ClassReport<'a>>,
 }
 
@@ -91,7 +96,7 @@ struct Queue {
 pub fn report(policy: Option<&Policy>, diagnostics: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
     serde_json::to_string(&Report {
         schema: SCHEMA,
-        ok: policy.is_some(),
+        ok: diagnostics.iter().all(|finding| finding.severity != Severity::Error),
         diagnostics: findings(diagnostics, sources),
         links: policy.iter().flat_map(|policy| &policy.links).map(link_report).collect(),
     })
@@ -132,6 +137,10 @@ fn link_report(link: &Link) -> LinkReport<'_> {
         })
         .collect();
     let overhead = link.spec.overhead;
+    let (kernel_differs, kernel_refuses) = match altq_kernel::fits(link) {
+        Ok(notes) => (notes, Vec::new()),
+        Err(errors) => (Vec::new(), errors.into_iter().map(|error| error.message).collect()),
+    };
     LinkReport {
         name: &link.name,
         rate_bit_s: link.spec.rate.as_bit_s(),
@@ -148,6 +157,9 @@ fn link_report(link: &Link) -> LinkReport<'_> {
         regulator_bytes: super::human::bucket(link),
         default: link.spec.default.map(|class| link.class_name(class)),
         notes: &link.notes,
+        path: link.path().map(Path::name),
+        kernel_refuses,
+        kernel_differs,
         classes,
     }
 }

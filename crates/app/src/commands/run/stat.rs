@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use altq_config::{Device, LimitedBy, Link, Used};
+use altq_config::{LimitedBy, Link, Path, Used};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use rustix::time::{ClockId, clock_gettime};
@@ -22,7 +22,7 @@ pub struct Stat {
 struct LinkStat {
     name: String,
     state: &'static str,
-    /// How packets come to altq: `nfqueue` or `bridge`.
+    /// What executes the link: `nfqueue`, `bridge` or `kernel`.
     path: &'static str,
     at_ns: u64,
     /// The same moment by this host's clock of the day, in ns since 1970.
@@ -110,10 +110,11 @@ fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
     let (edge, work) = (&snapshot.edge, &snapshot.work);
     let used = |stat: &ClassStat| Used { waits: stat.counters.queued_packets > 1, wire_bit_s: stat.wire_bit_s };
     let limits = link.limited_by(&snapshot.classes.iter().map(used).collect::<Vec<_>>());
+    let path = link.path().unwrap_or(Path::Bridge);
     LinkStat {
         name: link.name.clone(),
-        state: "shaping",
-        path: if matches!(link.device, Some(Device::Interface { .. })) { "nfqueue" } else { "bridge" },
+        state: if path == Path::Kernel { "kernel" } else { "shaping" },
+        path: path.name(),
         at_ns: snapshot.at,
         unix_ns: unix(snapshot.at),
         interval_ns: snapshot.at - snapshot.since,

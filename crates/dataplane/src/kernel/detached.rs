@@ -1,0 +1,124 @@
+//! Links that were set up by a process that has ended: which link stands on which interface.
+//!
+//! A file for each link in a folder of `/run`, by network namespace, holds the interface and its
+//! direction. It is gone after a restart of the host, as qdiscs are.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use altq_config::{Device, Link};
+
+use super::{set_up, take_away};
+use crate::error::Error;
+use crate::lock::Lock;
+
+/// Where the files lie.
+const FOLDER: &str = "/run/altq/kernel";
+
+/// A link that stands without a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// The link.
+    pub link: String,
+    /// Its interface.
+    pub interface: String,
+    /// True for what comes in there.
+    pub ingress: bool,
+}
+
+/// The folder of this network namespace, which has the number of an inode.
+fn folder() -> io::Result<PathBuf> {
+    let namespace = fs::read_link("/proc/thread-self/ns/net")?;
+    let digits = |c: &char| c.is_ascii_digit();
+    let number: String = namespace.to_string_lossy().chars().filter(digits).collect();
+    Ok(Path::new(FOLDER).join(number))
+}
+
+/// All links that stand, by name.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn detached() -> Result<Vec<Detached>, Error> {
+    let io = |error| Error::of("reading which links stand", error);
+    let entries = match fs::read_dir(folder().map_err(io)?) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io)?;
+        let text = fs::read_to_string(entry.path()).map_err(io)?;
+        let mut words = text.split_whitespace();
+        let Some(interface) = words.next() else { continue };
+        found.push(Detached {
+            link: entry.file_name().to_string_lossy().into_owned(),
+            interface: interface.to_owned(),
+            ingress: words.next() == Some("ingress"),
+        });
+    }
+    found.sort_by(|one, other| one.link.cmp(&other.link));
+    Ok(found)
+}
+
+/// Sets links up and leaves them. One that stood on another interface goes there. After an error
+/// the links before are taken away again if nothing stood there before.
+///
+/// # Errors
+/// As [`set_up`]; [`Error::Link`] for a link that the kernel does not execute.
+pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
+    let mut done: Vec<(Detached, bool)> = Vec::new();
+    let result = (|| -> Result<(), Error> {
+        let folder = folder().map_err(|error| Error::of("finding this network namespace", error))?;
+        let before = detached()?;
+        for link in links {
+            let Some(Device::Interface { name, ingress }) = &link.device else {
+                return Err(Error::Link(format!("link `{}` has no interface to stand on", link.name)));
+            };
+            let _lock = Lock::take(name, *ingress)?;
+            set_up(name, *ingress, link)?;
+            let there = before.iter().any(|other| other.interface == *name && other.ingress == *ingress);
+            let set = Detached { link: link.name.clone(), interface: name.clone(), ingress: *ingress };
+            done.push((set, there));
+            let text = if *ingress { format!("{name} ingress\n") } else { format!("{name}\n") };
+            for other in detached()? {
+                let here = other.interface == *name && other.ingress == *ingress;
+                if here {
+                    // A link of another name stood on this interface.
+                    let _ = fs::remove_file(folder.join(&other.link));
+                } else if other.link == link.name {
+                    // The link itself stood on another interface.
+                    stop(&other)?;
+                }
+            }
+            let noted = fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(&link.name), text));
+            noted.map_err(|error| Error::of("noting which links stand", error))?;
+        }
+        Ok(())
+    })();
+    if let Err(error) = result {
+        for (set, _) in done.iter().filter(|(_, there)| !there) {
+            // The first error is shown.
+            let _ = stop(set);
+        }
+        return Err(error);
+    }
+    Ok(done.into_iter().map(|(set, _)| set).collect())
+}
+
+/// Takes a link away. False if its interface has nothing of altq's any more.
+///
+/// # Errors
+/// As [`take_away`].
+pub fn stop(detached: &Detached) -> Result<bool, Error> {
+    let gone = match take_away(&detached.interface, detached.ingress) {
+        // The interface has gone, and its qdiscs with it.
+        Err(Error::NoInterface { .. }) => false,
+        gone => gone?,
+    };
+    let io = |error| Error::of("noting which links stand", error);
+    match fs::remove_file(folder().map_err(io)?.join(&detached.link)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io(error)),
+        _ => Ok(gone),
+    }
+}

@@ -1,0 +1,292 @@
+//! A link that the kernel itself executes: as qdiscs, classes and filters of its own.
+//!
+//! At the root of the device stands a switch with two sides, which sends all packets to one of
+//! them. A tree is built on the side that gets no packets, read back, and compared with what was
+//! asked for. Then the switch is turned, and what stood on the other side is taken away. So packets
+//! never meet half a tree; and if any request fails, what was built goes away again, and the old
+//! tree goes on as if nothing had been tried. Where only words of classes differ from what stands,
+//! these classes are changed, and everything keeps its packets and counters.
+//!
+//! What comes in at an interface is redirected to a device of its own, an ifb, and shaped where it
+//! leaves that. The redirection comes last.
+//!
+//! A qdisc that altq did not make is named and left alone. What altq made is known by the handle of
+//! the switch.
+
+mod detached;
+pub(crate) mod run;
+mod switch;
+#[cfg(test)]
+mod tests;
+mod tree;
+pub mod wire;
+
+use altq_config::Link;
+use altq_kernel::message::{self, Found, Message};
+use altq_kernel::{Handle, Host, ifb};
+
+use crate::error::Error;
+use crate::sys::interface::Interface;
+pub use detached::{Detached, detach, detached, stop};
+pub use tree::{Counted, Done};
+use wire::{Ask, Refused, Socket};
+
+/// The qdisc for what comes in, and where it stands (`TC_H_INGRESS`).
+const INGRESS: Handle = Handle::new(0xffff, 0);
+const INGRESS_PARENT: Handle = Handle(0xffff_fff1);
+
+/// Sets a link up on its interface, in place of what altq set up there before. It stays when the
+/// process ends.
+///
+/// # Errors
+/// [`Error::Link`] if the kernel cannot keep the link; [`Error::Foreign`] if somebody else's qdisc
+/// is in the way; [`Error::Lacks`] if the kernel does not have a qdisc or classifier;
+/// [`Error::Kernel`] if it refuses a request, or shows something else than was asked for. Then
+/// everything is as before.
+pub fn set_up(name: &str, ingress: bool, link: &Link) -> Result<Done, Error> {
+    let interface = find(name)?;
+    let mut ask = open()?;
+    let host = host(&mut ask, name)?;
+    tree::check(link, &host)?;
+    if ingress {
+        set_up_ingress(&mut ask, &interface, link, &host)
+    } else {
+        tree::set_up(&mut ask, interface.index, name, link, &host)
+    }
+}
+
+/// Takes away what altq set up on an interface. False if there was nothing.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel refuses it.
+pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
+    let mut ask = open()?;
+    if !ingress {
+        return tree::take_away(&mut ask, find(name)?.index, name);
+    }
+    let made = ifb(name);
+    let Some(device) = index(&mut ask, &made)? else { return Ok(false) };
+    if switch::read(&mut ask, device, &made)?.is_none() {
+        return Ok(false);
+    }
+    // The interface may have gone, and its redirection with it.
+    let interface = find(name).ok().map(|found| found.index);
+    clear_ingress(&mut ask, interface, Some(&made)).map(|()| true)
+}
+
+/// What differs between a link and what the kernel has, a sentence each.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel does not show it.
+pub fn drifted(name: &str, ingress: bool, link: &Link) -> Result<Vec<String>, Error> {
+    let mut ask = open()?;
+    let host = host(&mut ask, name)?;
+    let (device, name) = place(&mut ask, name, ingress)?;
+    tree::drift(&mut ask, device, &name, link, &host)
+}
+
+/// What each class of a link counted.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel does not show it.
+pub fn counted(name: &str, ingress: bool, link: &Link) -> Result<Counted, Error> {
+    let mut ask = open()?;
+    let host = host(&mut ask, name)?;
+    let (device, name) = place(&mut ask, name, ingress)?;
+    tree::counters(&mut ask, device, &name, link, &host)
+}
+
+/// Refuses an interface whose packets qdiscs shape that a process has set up and left.
+///
+/// # Errors
+/// [`Error::Foreign`].
+pub(crate) fn refuse_beside(name: &str, ingress: bool) -> Result<(), Error> {
+    // Where the kernel does not say what stands there, it is not altq's.
+    let stands = || -> Result<bool, Error> {
+        let mut ask = open()?;
+        let (device, name) = place(&mut ask, name, ingress)?;
+        Ok(switch::read(&mut ask, device, &name)?.is_some())
+    };
+    if stands().unwrap_or(false) {
+        return Err(Error::Foreign(format!(
+            "`altq run --detach` has set qdiscs up on {name}, which shape the same packets; `altq stop` takes them away"
+        )));
+    }
+    Ok(())
+}
+
+/// The device that shapes: the interface, or the ifb for what comes in there.
+fn place(ask: &mut dyn Ask, name: &str, ingress: bool) -> Result<(u32, String), Error> {
+    if !ingress {
+        return Ok((find(name)?.index, name.to_owned()));
+    }
+    let made = ifb(name);
+    match index(ask, &made)? {
+        Some(device) => Ok((device, made)),
+        None => Err(Error::NoInterface { name: made }),
+    }
+}
+
+/// Shapes what comes in: an ifb with the tree, then the redirection to it.
+fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &Host) -> Result<Done, Error> {
+    let made = ifb(&interface.name);
+    let before = index(ask, &made)?;
+    let redirected = has_ingress(ask, interface.index)?;
+    match (before, &redirected) {
+        (Some(device), _) if switch::read(ask, device, &made)?.is_none() => {
+            return Err(Error::Foreign(format!(
+                "the device {made} is there without qdiscs of altq's; `ip link del {made}` takes it away"
+            )));
+        }
+        (None, Some(kind)) => {
+            return Err(Error::Foreign(format!(
+                "{} has the qdisc `{kind} ffff:` of somebody else for what comes in; `tc qdisc del dev {} {kind}` \
+                 takes it away",
+                interface.name, interface.name
+            )));
+        }
+        _ => {}
+    }
+    let redirected = redirected.is_some();
+    let error = match build_ingress(ask, interface.index, &made, redirected, link, host) {
+        Ok(done) => return Ok(done),
+        Err(error) => error,
+    };
+    // What was there before stays.
+    let new = before.is_none().then_some(made.as_str());
+    match clear_ingress(ask, (!redirected).then_some(interface.index), new) {
+        Ok(()) => Err(error),
+        Err(more) => Err(Error::Kernel(format!("{error}; and {more}"))),
+    }
+}
+
+fn build_ingress(
+    ask: &mut dyn Ask,
+    interface: u32,
+    made: &str,
+    redirected: bool,
+    link: &Link,
+    host: &Host,
+) -> Result<Done, Error> {
+    if index(ask, made)?.is_none() {
+        asked(ask, &message::new_ifb(made), "for an ifb (CONFIG_IFB)")?;
+    }
+    let device = index(ask, made)?.ok_or_else(|| Error::NoInterface { name: made.to_owned() })?;
+    // An ifb carries packets with the header of the interface at which they came in.
+    let done = tree::set_up(ask, device, made, link, host)?;
+    if !redirected {
+        asked(ask, &message::ingress_qdisc(interface), "for the qdisc `ingress` (CONFIG_NET_SCH_INGRESS)")?;
+        let what = "to redirect what comes in (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)";
+        asked(ask, &message::redirect(interface, device), what)?;
+    }
+    Ok(done)
+}
+
+/// Takes away what shapes what comes in: the qdisc with the redirection of this interface, and then
+/// the ifb of this name. Fine if they are not there.
+fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: Option<&str>) -> Result<(), Error> {
+    if let Some(interface) = interface
+        && has_ingress(ask, interface)?.is_some()
+    {
+        let gone = message::delete_qdisc(interface, INGRESS_PARENT, INGRESS);
+        let done = asked(ask, &gone, "to let go what comes in");
+        if done.is_err() && has_ingress(ask, interface)?.is_some() {
+            return done.map(drop);
+        }
+    }
+    let Some(made) = made else { return Ok(()) };
+    let Some(device) = index(ask, made)? else { return Ok(()) };
+    let done = asked(ask, &message::delete_link(device), &format!("to take {made} away"));
+    if done.is_err() && index(ask, made)?.is_none() {
+        return Ok(());
+    }
+    done.map(drop)
+}
+
+/// The kind of the qdisc for what comes in at a device, if it has one.
+fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> {
+    let found = qdiscs(ask, device)?.into_iter().find(|found| found.parent == INGRESS_PARENT);
+    Ok(found.map(|found| found.kind))
+}
+
+/// The index of a device; `None` if there is none of this name.
+fn index(ask: &mut dyn Ask, name: &str) -> Result<Option<u32>, Error> {
+    Ok(device(ask, name)?.map(|(index, _)| index))
+}
+
+/// The index of a device, and its kind of header (linux/if_arp.h).
+fn device(ask: &mut dyn Ask, name: &str) -> Result<Option<(u32, u16)>, Error> {
+    match ask.ask(&message::get_link(name)) {
+        Ok(found) => Ok(found.into_iter().find_map(|found| match found {
+            Message::Link(index, kind) => Some((index, kind)),
+            _ => None,
+        })),
+        Err(refusal) if refusal.error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(refusal) => Err(refused("for a device", refusal)),
+    }
+}
+
+/// The qdiscs of a device.
+fn qdiscs(ask: &mut dyn Ask, device: u32) -> Result<Vec<Found>, Error> {
+    let found = asked(ask, &message::get_qdiscs(), "for its qdiscs")?;
+    Ok(found
+        .into_iter()
+        .filter_map(|found| match found {
+            Message::Qdisc(found) if found.device == device => Some(found),
+            _ => None,
+        })
+        .collect())
+}
+
+/// The filters of a qdisc.
+fn filters(ask: &mut dyn Ask, device: u32, qdisc: Handle) -> Result<Vec<Found>, Error> {
+    let found = asked(ask, &message::get_filters(device, qdisc), "for its filters")?;
+    Ok(found
+        .into_iter()
+        .filter_map(|found| match found {
+            Message::Filter(found) if found.device == device => Some(found),
+            _ => None,
+        })
+        .collect())
+}
+
+/// Sends a request; `what` ends the sentence "the kernel was asked …".
+fn asked(ask: &mut dyn Ask, request: &[u8], what: &str) -> Result<Vec<Message>, Error> {
+    ask.ask(request).map_err(|refusal| refused(what, refusal))
+}
+
+/// The error of a request that the kernel refused.
+fn refused(what: &str, refusal: Refused) -> Error {
+    let Refused { error, said } = refusal;
+    let why = if said.is_empty() { error.to_string() } else { format!("{said}; {error}") };
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            Error::NotPermitted { what: "setting up qdiscs", right: "CAP_NET_ADMIN", source: error }
+        }
+        // What the kernel answers for a kind that it does not know (`qdisc_create` and
+        // `tc_new_tfilter` in net/sched).
+        Some(libc::ENOENT | libc::EOPNOTSUPP) => {
+            Error::Lacks(format!("this kernel lacks what it was asked {what} ({why})"))
+        }
+        _ => Error::Kernel(format!("the kernel was asked {what}: {why}")),
+    }
+}
+
+fn open() -> Result<Socket, Error> {
+    Socket::open().map_err(|error| Error::of("rtnetlink", error))
+}
+
+fn find(name: &str) -> Result<Interface, Error> {
+    crate::running::find(name)
+}
+
+/// What the translation has to know of an interface: the kernel counts the header of Ethernet
+/// (ARPHRD_ETHER, 1), which the loopback interface has too (ARPHRD_LOOPBACK, 772), and none of PPP
+/// and tunnels.
+fn host(ask: &mut dyn Ask, name: &str) -> Result<Host, Error> {
+    let header = match device(ask, name)? {
+        Some((_, 1 | 772)) => 14,
+        _ => 0,
+    };
+    Ok(Host { header, ..Host::default() })
+}

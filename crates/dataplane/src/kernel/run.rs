@@ -1,0 +1,240 @@
+//! A link that the kernel executes while a process looks on: set up at the start, counted at
+//! intervals, taken away at the end.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use altq_config::Link;
+use altq_engine::account::{Counters, DropReason};
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::{Nanos, SECOND};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{counted, find, set_up, take_away};
+use crate::edge::EdgeCounters;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::running::Starting;
+use crate::shaper::Tuning;
+use crate::stats::{ClassStat, Snapshot, Work};
+use crate::stop::Stop;
+use crate::sys::wait::now;
+
+/// What stands on an interface until this is dropped.
+struct Standing {
+    name: String,
+    ingress: bool,
+    gone: bool,
+}
+
+impl Standing {
+    fn take_away(&mut self) -> Result<(), Error> {
+        self.gone = true;
+        match take_away(&self.name, self.ingress) {
+            // The interface has gone, and its qdiscs with it.
+            Err(Error::NoInterface { .. }) => Ok(()),
+            done => done.map(drop),
+        }
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if !self.gone {
+            // Another link could not be started, and that error is shown.
+            let _ = self.take_away();
+        }
+    }
+}
+
+/// Sets a link up, and adds the loop that counts and in the end takes it away.
+pub(crate) fn add(
+    starting: &mut Starting,
+    name: &str,
+    ingress: bool,
+    link: &Link,
+    tuning: Tuning,
+) -> Result<(), Error> {
+    let lock = Lock::take(name, ingress)?;
+    set_up(name, ingress, link)?;
+    let mut standing = Standing { name: name.to_owned(), ingress, gone: false };
+    let does = if ingress { "what comes in at" } else { "what leaves by" };
+    starting.notes.push(format!("link {}: {does} {name}, by the kernel's qdiscs", link.name));
+    let stop = starting.stop.clone();
+    let stands = Arc::new(Mutex::new(Arc::new(link.clone())));
+    starting.standing.insert(link.name.clone(), stands.clone());
+    let direction = if ingress { '<' } else { '>' };
+    starting.add(
+        format!("altq {direction}{name}"),
+        Box::new(move |snapshots| {
+            let _lock = lock;
+            let result = watch(&standing.name, standing.ingress, &stands, tuning, &stop, snapshots);
+            result.and(standing.take_away())
+        }),
+    );
+    Ok(())
+}
+
+/// Counts at intervals until it is told to stop. `stands` is the link, in whose place another one
+/// may come.
+fn watch(
+    name: &str,
+    ingress: bool,
+    stands: &Mutex<Arc<Link>>,
+    tuning: Tuning,
+    stop: &Stop,
+    snapshots: &mut dyn FnMut(Snapshot),
+) -> Result<(), Error> {
+    let began = now();
+    let mut before: Option<Snapshot> = None;
+    // An interface that comes back after it vanished has another index.
+    let mut index = find(name).ok().map(|found| found.index);
+    let mut next = tuning.interval.map(|interval| began.saturating_add(interval));
+    loop {
+        let wait = next.map(|next| next.saturating_sub(now()));
+        let timeout = wait.map(|wait| Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ });
+        let mut watched = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::of("waiting", error.into())),
+        }
+        let last = stop.is_set();
+        if !last && next.is_some_and(|next| now() < next) {
+            continue;
+        }
+        let shot = {
+            // While it is counted the tree stays.
+            let link = stands.lock().unwrap_or_else(PoisonError::into_inner);
+            if !last {
+                index = back(name, ingress, &link, index)?;
+            }
+            index.map(|_| snapshot(name, ingress, &link, began, before.as_ref(), last)).transpose()
+        };
+        match shot {
+            Ok(Some(shot)) => {
+                snapshots(shot.clone());
+                before = Some(shot);
+            }
+            Ok(None) => {}
+            // It vanishes just now.
+            Err(Error::NoInterface { .. }) => index = None,
+            Err(error) => return Err(error),
+        }
+        if last {
+            return Ok(());
+        }
+        next = next.zip(tuning.interval).map(|(next, interval)| next.saturating_add(interval).max(now()));
+    }
+}
+
+/// The index of an interface. If it is another one than before, the interface has come back after
+/// it vanished, and the link is set up on it again. `None` while there is none.
+fn back(name: &str, ingress: bool, link: &Link, before: Option<u32>) -> Result<Option<u32>, Error> {
+    let now = match find(name) {
+        Ok(found) => found.index,
+        Err(Error::NoInterface { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if before == Some(now) {
+        return Ok(before);
+    }
+    match set_up(name, ingress, link) {
+        Ok(_) => Ok(Some(now)),
+        Err(Error::NoInterface { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the classes have done since the tree was set up.
+fn snapshot(
+    name: &str,
+    ingress: bool,
+    link: &Link,
+    began: Nanos,
+    before: Option<&Snapshot>,
+    last: bool,
+) -> Result<Snapshot, Error> {
+    let mut classes = vec![ClassStat::default(); link.classes.len()];
+    let (counted, children) = (counted(name, ingress, link)?, link.children());
+    // A policy counts from layer 3 on, the kernel from the header below.
+    let overhead = i64::from(link.spec.overhead.bytes);
+    let beyond = if counted.with_overhead { overhead } else { i64::from(counted.header) };
+    for (class, found) in counted.classes {
+        let Some(stat) = classes.get_mut(class as usize) else { continue };
+        stat.overlimits = Some(u64::from(found.overlimits));
+        if children.get(class as usize).is_some_and(|children| !children.is_empty()) {
+            continue;
+        }
+        let of = |bytes: u64, packets: u64| {
+            let packets = i64::try_from(packets).unwrap_or(i64::MAX);
+            let sent = bytes.saturating_add_signed(packets.saturating_mul(beyond).saturating_neg());
+            (sent, sent.saturating_add_signed(packets.saturating_mul(overhead)))
+        };
+        let (sent, wire) = of(found.bytes, found.packets);
+        let (queued, _) = of(u64::from(found.backlog_bytes), u64::from(found.backlog_packets));
+        // The kernel does not tell the bytes of the packets that it dropped, nor of those that it
+        // sent with borrowed tokens: the average length stands in for them.
+        let mean = sent.checked_div(found.packets).unwrap_or(0);
+        stat.counters = Counters {
+            sent_packets: found.packets,
+            sent_bytes: sent,
+            sent_wire_bytes: wire,
+            dropped_packets: u64::from(found.dropped),
+            dropped_bytes: u64::from(found.dropped) * mean,
+            borrowed_bytes: u64::from(found.borrowed) * mean,
+            marked_packets: 0,
+            queued_packets: u64::from(found.backlog_packets),
+            queued_bytes: queued,
+        };
+        if found.dropped > 0 {
+            stat.dropped.push((reason(link, class), u64::from(found.dropped)));
+        }
+    }
+    // Children stand behind their parents: from the last on, each is added to the one above it.
+    for class in (1..classes.len()).rev() {
+        let Some(parent) = link.spec.classes.get(class).map(|spec| spec.parent as usize) else { continue };
+        let (counters, dropped) = (classes[class].counters, classes[class].dropped.clone());
+        let above = &mut classes[parent];
+        above.counters += counters;
+        for (reason, packets) in dropped {
+            match above.dropped.iter_mut().find(|(of, _)| *of == reason) {
+                Some((_, sum)) => *sum += packets,
+                None => above.dropped.push((reason, packets)),
+            }
+        }
+    }
+    let at = now();
+    let since = before.map_or(began, |before| before.at);
+    for (class, stat) in classes.iter_mut().enumerate() {
+        let earlier = before.and_then(|before| before.classes.get(class)).map_or(0, |stat| stat.counters.sent_bytes);
+        let bits = u128::from(stat.counters.sent_bytes.saturating_sub(earlier)) * 8 * u128::from(SECOND);
+        stat.rate_bit_s = bits.checked_div(u128::from(at.saturating_sub(since))).unwrap_or(0) as u64;
+        stat.wire_bit_s = stat.rate_bit_s;
+        stat.wire_bytes = stat.counters.sent_wire_bytes;
+    }
+    let root = classes.first().map_or_else(Counters::default, |root| root.counters);
+    Ok(Snapshot {
+        link: link.name.clone(),
+        at,
+        began,
+        since,
+        last,
+        classes,
+        unclassified: (0, 0),
+        edge: EdgeCounters { received: root.received_packets(), sent: root.sent_packets, ..EdgeCounters::default() },
+        work: Work::default(),
+    })
+}
+
+/// Why the queue of a class drops packets: the kernel tells their number only. A queue that drops
+/// before it is full has no other drops but for a flood.
+fn reason(link: &Link, class: ClassId) -> DropReason {
+    let Some(queue) = link.queue(class).filter(|_| class != ROOT) else { return DropReason::QueueFull };
+    let entry = altq_engine::queue::find(queue.name);
+    let plain = entry.is_some_and(|entry| entry.words.is_empty());
+    match (plain, queue.name == altq_engine::queue::PLAIN.name) {
+        (true, true) => DropReason::QueueFull,
+        (true, false) => DropReason::HeadDropped,
+        _ => DropReason::Early,
+    }
+}

@@ -1,0 +1,245 @@
+//! The switch at the root of a device, which sends all packets to one of two trees.
+//!
+//! It is a prio with two bands and no filters, or, where the kernel has no prio, an htb with two
+//! classes far above the rate of any device and one filter, which leads to the second class while
+//! it is there. One request turns it. It also has the size table of the tree to which it leads,
+//! because the kernel takes size tables at the root only.
+
+use altq_kernel::message::{self, Found, Message};
+use altq_kernel::{
+    Class, ClassWords, Filter, Handle, Key, Match, Place, Protocol, Qdisc, QdiscWords, SizeTable, Target,
+};
+
+use super::wire::Ask;
+use super::{asked, filters, qdiscs};
+use crate::error::Error;
+
+/// The handle of the switch. By it altq knows what it made.
+pub const SWITCH: Handle = Handle::new(0x0a17, 0);
+/// Number of the filter of an htb, which leads to the second class.
+const NUMBER: u16 = 1;
+/// Rate of the classes of an htb, bytes a second: 1 Tbit/s. Their burst, bytes, is what passes in
+/// 134 µs.
+const RATE: u64 = 125_000_000_000;
+const BURST: u64 = 1 << 24;
+
+/// A side of the switch, in which a tree stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first.
+    One,
+    /// The second.
+    Two,
+}
+
+impl Side {
+    /// The other one.
+    pub fn other(self) -> Side {
+        match self {
+            Side::One => Side::Two,
+            Side::Two => Side::One,
+        }
+    }
+
+    /// The class of the switch, and the first handle of a tree in it. The handles of the two sides
+    /// do not meet.
+    pub fn place(self) -> Place {
+        match self {
+            Side::One => Place { parent: Handle::new(SWITCH.major(), 1), first: 0x1000 },
+            Side::Two => Place { parent: Handle::new(SWITCH.major(), 2), first: 0x4800 },
+        }
+    }
+}
+
+/// What a switch is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A prio.
+    Prio,
+    /// An htb.
+    Htb,
+}
+
+/// A switch, and where it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// What it is made of.
+    pub kind: Kind,
+    /// The side to which it leads.
+    pub side: Side,
+    /// Its size table.
+    pub sizes: Option<SizeTable>,
+}
+
+/// The qdisc of a switch that leads to a side. Of an htb the filter says that.
+fn qdisc(kind: Kind, side: Side) -> Qdisc {
+    let words = match kind {
+        Kind::Prio => QdiscWords::Prio { bands: 2, default: if side == Side::One { 0 } else { 1 } },
+        Kind::Htb => QdiscWords::Htb { default: Side::One.place().parent.minor() },
+    };
+    Qdisc { handle: SWITCH, parent: Handle::ROOT, words, classes: Vec::new(), filters: Vec::new(), holds: None }
+}
+
+/// A class of an htb.
+fn class(side: Side) -> Class {
+    let words = ClassWords::Htb {
+        rate: RATE,
+        ceil: RATE,
+        burst: BURST,
+        cburst: BURST,
+        prio: 0,
+        quantum: 200_000,
+        overhead: 0,
+        mpu: 0,
+        atm: false,
+    };
+    Class { handle: side.place().parent, parent: SWITCH, words: Some(words), id: 0 }
+}
+
+/// The filter of an htb.
+fn filter() -> Filter {
+    let keys = vec![Key { offset: 0, value: 0, mask: 0 }];
+    Filter {
+        parent: SWITCH,
+        prio: NUMBER,
+        protocol: Protocol::All,
+        matches: Match::U32 { keys, mark: None, indev: None },
+        to: Target::Class(Side::Two.place().parent),
+        rule: None,
+    }
+}
+
+/// The qdisc at the root of a device, if it has a handle: the kernel's own has none.
+fn root(ask: &mut dyn Ask, device: u32) -> Result<Option<Found>, Error> {
+    let found = qdiscs(ask, device)?.into_iter().find(|found| found.parent == Handle::ROOT);
+    Ok(found.filter(|found| found.handle != Handle::default()))
+}
+
+/// Whether a qdisc is a switch, and of what.
+fn kind(root: &Found) -> Option<Kind> {
+    let kinds = [Kind::Prio, Kind::Htb];
+    let same = |kind: &Kind| qdisc(*kind, Side::One).words.kind() == root.kind;
+    if root.handle == SWITCH { kinds.into_iter().find(same) } else { None }
+}
+
+/// The switch of a device; `None` if altq has not set up anything there.
+///
+/// # Errors
+/// [`Error::Foreign`] if the device has a qdisc that somebody else made.
+pub fn read(ask: &mut dyn Ask, device: u32, name: &str) -> Result<Option<Switch>, Error> {
+    let Some(root) = root(ask, device)? else { return Ok(None) };
+    let Some(kind) = kind(&root) else {
+        return Err(Error::Foreign(format!(
+            "{name} has the qdisc `{} {}` of somebody else; `tc qdisc del dev {name} root` takes it away",
+            root.kind, root.handle
+        )));
+    };
+    let second = match kind {
+        // struct tc_prio_qopt: the number of bands, then the band of each priority.
+        Kind::Prio => root.options.get(4).copied().unwrap_or(0) != 0,
+        Kind::Htb => has_filter(ask, device)?,
+    };
+    Ok(Some(Switch { kind, side: if second { Side::Two } else { Side::One }, sizes: root.sizes }))
+}
+
+/// Makes a switch that leads to the first side, where a queue of the kernel's stands that shapes
+/// nothing. After an error there is none.
+///
+/// # Errors
+/// As [`super::set_up`].
+pub fn make(ask: &mut dyn Ask, device: u32) -> Result<Switch, Error> {
+    let made = match prio(ask, device) {
+        Err(Error::Lacks(_)) => htb(ask, device),
+        made => made,
+    };
+    match made {
+        Ok(kind) => Ok(Switch { kind, side: Side::One, sizes: None }),
+        Err(error) => match remove(ask, device) {
+            Ok(()) => Err(error),
+            Err(more) => Err(Error::Kernel(format!("{error}; and {more}"))),
+        },
+    }
+}
+
+fn prio(ask: &mut dyn Ask, device: u32) -> Result<Kind, Error> {
+    let request = message::new_qdisc(device, &qdisc(Kind::Prio, Side::One));
+    asked(ask, &request, "for the qdisc `prio` (CONFIG_NET_SCH_PRIO)").map(|_| Kind::Prio)
+}
+
+fn htb(ask: &mut dyn Ask, device: u32) -> Result<Kind, Error> {
+    let what = "for the qdisc `prio` or `htb` (CONFIG_NET_SCH_PRIO, CONFIG_NET_SCH_HTB)";
+    asked(ask, &message::new_qdisc(device, &qdisc(Kind::Htb, Side::One)), what)?;
+    for side in [Side::One, Side::Two] {
+        if let Some(request) = message::new_class(device, &class(side)) {
+            asked(ask, &request, "for a class of `htb`")?;
+        }
+    }
+    Ok(Kind::Htb)
+}
+
+/// Turns a switch to a side and gives it a size table, wherever it leads now.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel refuses it.
+pub fn turn(ask: &mut dyn Ask, device: u32, to: &Switch) -> Result<(), Error> {
+    let what = "to switch to the new tree";
+    let whole = qdisc(to.kind, to.side);
+    if to.kind == Kind::Prio {
+        return asked(ask, &message::change_qdisc(device, &whole, true, to.sizes.as_ref()), what).map(drop);
+    }
+    asked(ask, &message::change_qdisc(device, &whole, false, to.sizes.as_ref()), what)?;
+    match (to.side, has_filter(ask, device)?) {
+        (Side::Two, false) => asked(ask, &message::new_filter(device, &filter()), "for a filter `u32`").map(drop),
+        (Side::One, true) => {
+            asked(ask, &message::delete_filters(device, SWITCH, NUMBER, Protocol::All), what).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether an htb has its filter.
+fn has_filter(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
+    Ok(filters(ask, device, SWITCH)?.iter().any(|found| message::leads(&found.kind, &found.options)))
+}
+
+/// Whether all parts of a switch are there. A process that was killed may have left an htb without
+/// its classes.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel does not show it.
+pub fn whole(ask: &mut dyn Ask, device: u32, kind: Kind) -> Result<bool, Error> {
+    if kind == Kind::Prio {
+        return Ok(true);
+    }
+    let mut left = vec![Side::One.place().parent, Side::Two.place().parent];
+    for found in asked(ask, &message::get_classes(device), "for its classes")? {
+        if let Message::Class(found) = found
+            && found.device == device
+        {
+            left.retain(|handle| *handle != found.handle);
+        }
+    }
+    Ok(left.is_empty())
+}
+
+/// Takes the switch of a device away, with the trees. Fine if there is none.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel refuses it, and the switch is still there.
+pub fn remove(ask: &mut dyn Ask, device: u32) -> Result<(), Error> {
+    if !stands(ask, device)? {
+        return Ok(());
+    }
+    let gone = message::delete_qdisc(device, Handle::ROOT, SWITCH);
+    let done = asked(ask, &gone, &format!("to take the qdisc {SWITCH} away"));
+    if done.is_err() && !stands(ask, device)? {
+        // The kernel has done it, but its answer was lost.
+        return Ok(());
+    }
+    done.map(drop)
+}
+
+/// Whether a device has a switch.
+fn stands(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
+    Ok(root(ask, device)?.as_ref().and_then(kind).is_some())
+}

@@ -1,0 +1,183 @@
+//! Faults at each request to a real kernel: before it is sent, and with its answer lost. What was
+//! there before stands as it did, on the interface and on the ifb for what comes in.
+
+use std::io;
+use std::process::Command;
+
+use altq_config::{Language, Link, parse_str};
+use altq_kernel::message::{self, Message};
+use altq_kernel::{Handle, Host, ifb};
+
+use super::switch::SWITCH;
+use super::wire::{Ask, Refused, Socket, cut_short};
+use super::{Done, INGRESS, filters, find, index, qdiscs, set_up_ingress, tree};
+use crate::error::Error;
+use crate::netns::Namespace;
+
+const NAME: &str = "eth0";
+
+/// How a request fails.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// It is not sent.
+    Refused,
+    /// It is sent, but its answer is lost.
+    Lost,
+}
+
+/// A kernel whose request of this number fails.
+struct Faulty {
+    socket: Socket,
+    at: u32,
+    how: How,
+    asked: u32,
+}
+
+impl Faulty {
+    fn new(at: u32, how: How) -> Faulty {
+        Faulty { socket: Socket::open().unwrap(), at, how, asked: 0 }
+    }
+}
+
+impl Ask for Faulty {
+    fn ask(&mut self, request: &[u8]) -> Result<Vec<Message>, Refused> {
+        self.asked += 1;
+        match self.how {
+            _ if self.asked != self.at => self.socket.ask(request),
+            How::Refused => Err(io::Error::from_raw_os_error(libc::ENOBUFS).into()),
+            How::Lost => {
+                let _ = self.socket.ask(request);
+                Err(cut_short())
+            }
+        }
+    }
+}
+
+fn link(words: &str) -> Link {
+    let text = format!("link wan {{ device eth0  rate 10Mbit/s  scheduler htb  {words} }}");
+    let policy = parse_str(&text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+    policy.links.into_iter().next().unwrap()
+}
+
+/// A link that stands; one of which only a class differs; and another one.
+fn links() -> [Link; 3] {
+    let first = |rate: u32| {
+        link(&format!(
+            "class a {{ rate {rate}Mbit/s  ceil 10Mbit/s  queue drop_tail {{ limit 20packets }} }}
+             class b {{ rate 1Mbit/s  default }}  match proto udp dport 53 -> a"
+        ))
+    };
+    let other = "overhead 10 bytes
+        class a { rate 2Mbit/s  class x { rate 1Mbit/s }  class y { rate 1Mbit/s } }
+        class b { rate 8Mbit/s  default }  match proto tcp dport 80 -> x";
+    [first(9), first(5), link(other)]
+}
+
+/// All that stands on the interface and on its ifb, as lines without counters.
+fn state() -> Vec<String> {
+    let mut ask = Socket::open().unwrap();
+    let mut lines = Vec::new();
+    for name in [NAME.to_owned(), ifb(NAME)] {
+        let Some(device) = index(&mut ask, &name).unwrap() else { continue };
+        lines.push(name.clone());
+        let all = qdiscs(&mut ask, device).unwrap();
+        for found in &all {
+            let line = (found.handle, found.parent, &found.kind, &found.options, found.sizes);
+            lines.push(format!("{name} qdisc {line:?}"));
+            for found in filters(&mut ask, device, found.handle).unwrap() {
+                // The filter of the switch may be another one that says the same, and the
+                // redirection shows when it was last used.
+                let options = if [SWITCH, INGRESS].contains(&found.parent) { Vec::new() } else { found.options };
+                lines.push(format!("{name} filter {:?}", (found.parent, found.info, found.kind, options)));
+            }
+        }
+        for found in ask.ask(&message::get_classes(device)).unwrap() {
+            if let Message::Class(found) = found
+                && found.handle != Handle::default()
+            {
+                lines.push(format!("{name} class {:?}", (found.handle, found.parent, &found.kind, found.options)));
+            }
+        }
+    }
+    lines.sort();
+    lines
+}
+
+fn set(ask: &mut dyn Ask, ingress: bool, link: &Link) -> Result<Done, Error> {
+    let interface = find(NAME).unwrap();
+    if ingress {
+        set_up_ingress(ask, &interface, link, &Host::default())
+    } else {
+        tree::set_up(ask, interface.index, NAME, link, &Host::default())
+    }
+}
+
+/// Runs a test in a namespace with an interface. It is skipped with a message where there are no
+/// namespaces, or the kernel lacks a qdisc.
+fn in_a_namespace(ingress: bool, test: impl FnOnce() + Send) {
+    let work = || {
+        let words =
+            ["link add eth0 type veth peer name other", "link set other up", "link set eth0 addrgenmode none up"];
+        for words in words {
+            let done = Command::new("ip").args(words.split(' ')).status();
+            if !done.is_ok_and(|status| status.success()) {
+                return eprintln!("SKIPPED: this test needs iproute2 and veth interfaces");
+            }
+        }
+        let [first, ..] = links();
+        match set(&mut Socket::open().unwrap(), ingress, &first) {
+            Err(error @ (Error::Lacks(_) | Error::NotPermitted { .. })) => return eprintln!("SKIPPED: {error}"),
+            Err(error) => panic!("{error}"),
+            Ok(_) => assert!(super::take_away(NAME, ingress).unwrap()),
+        }
+        test();
+    };
+    match Namespace::new() {
+        Ok(namespace) => namespace.run(work).unwrap(),
+        Err(error) => eprintln!("SKIPPED: this test makes a network namespace, which needs root ({error})"),
+    }
+}
+
+/// Lets each request in turn fail, for a first link, one beside another, and one in place.
+fn at_each_request(ingress: bool) {
+    let [first, changed, other] = links();
+    for how in [How::Refused, How::Lost] {
+        for (before, next) in [(None, &first), (Some(&first), &other), (Some(&first), &changed)] {
+            let mut failed = 0;
+            for at in 1.. {
+                if let Some(before) = before {
+                    set(&mut Socket::open().unwrap(), ingress, before).unwrap();
+                }
+                let stood = state();
+                let mut ask = Faulty::new(at, how);
+                let done = set(&mut ask, ingress, next);
+                match done {
+                    Ok(_) => {
+                        let drift = super::drifted(NAME, ingress, next).unwrap();
+                        assert_eq!(drift, Vec::<String>::new(), "{how:?} at {at}");
+                        assert!(super::take_away(NAME, ingress).unwrap());
+                    }
+                    Err(error) => {
+                        assert_eq!(state(), stood, "{how:?} at {at}: {error}");
+                        failed += 1;
+                    }
+                }
+                if ask.asked < at {
+                    break;
+                }
+            }
+            assert!(failed > 6, "{failed} requests failed");
+            let _ = super::take_away(NAME, ingress);
+        }
+    }
+}
+
+#[test]
+fn a_fault_at_any_request_leaves_the_interface_as_it_was() {
+    in_a_namespace(false, || at_each_request(false));
+}
+
+#[test]
+fn a_fault_at_any_request_leaves_what_comes_in_as_it_was() {
+    in_a_namespace(true, || at_each_request(true));
+}
