@@ -53,7 +53,7 @@ fn to_tc(policy: &Policy) -> anyhow::Result<Exit> {
         }
     }
     if !wrong.is_empty() {
-        print_findings(&wrong, &policy.sources);
+        print_findings(&wrong, &policy.sources, false);
         return Ok(Exit::Usage);
     }
     output::print(&out)?;

@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     let refused = refused_by_kernel(&policy);
     if !refused.is_empty() {
-        print_findings(&refused, &policy.sources);
+        print_findings(&refused, &policy.sources, false);
         return Ok(Exit::Usage);
     }
     if args.detach {

@@ -19,7 +19,7 @@ pub fn reload(args: &Args, tuning: Tuning, shaped: &mut [Shaped], running: &Runn
     };
     let refused = refused_by_kernel(&policy);
     if !refused.is_empty() {
-        print_findings(&refused, &policy.sources);
+        print_findings(&refused, &policy.sources, false);
         return eprintln!("altq run: SIGHUP: {file} has errors; the policy that runs stays");
     }
     let found = choose(&policy, args.link.as_deref()).and_then(|links| plan(shaped, &links, tuning));
