@@ -121,6 +121,16 @@ fn without_hashes(text: &str) -> String {
     parts.collect()
 }
 
+/// The report of `check` without what Linux makes of the policy. Linux's qdiscs have names of their
+/// own, so crates/kernel goes by names: it cannot know a copy under another one.
+fn without_kernel(text: &str) -> String {
+    let parts = text.split("\"kernel_refuses\":").enumerate().map(|(at, part)| match part.find("\"classes\":[") {
+        Some(end) if at > 0 => &part[end..],
+        _ => part,
+    });
+    parts.collect()
+}
+
 /// Files, and the commands that are to be run on them.
 #[derive(Default)]
 struct Corpus {
@@ -302,7 +312,7 @@ fn a_copy_is_known_as_well_as_the_first() {
     let copied = run(&corpus, &folder.join("copied"), &names);
     let mut right = 0;
     for ((command, first), copied) in corpus.commands.iter().zip(&first).zip(&copied) {
-        let [first, copied] = [first, copied].map(|text| renamed(&without_hashes(text), &back));
+        let [first, copied] = [first, copied].map(|text| renamed(&without_kernel(&without_hashes(text)), &back));
         let file = command.split(' ').find(|word| word.ends_with(".altq") || word.ends_with(".toml")).unwrap();
         let text = corpus.files.iter().find(|(name, _)| name == file).map_or("", |(_, text)| text);
         if let Some((one, other)) = first.lines().zip(copied.lines()).find(|(one, other)| one != other) {
