@@ -13,6 +13,7 @@ use crate::diagnostic::{Diagnostic, Findings, Span};
 use crate::policy::Link;
 
 mod ceiling;
+mod long_run;
 mod meter;
 mod reached;
 pub(crate) mod rules;
@@ -35,6 +36,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             findings.push(diagnostic(link, finding));
         }
     }
+    long_run::check(link, findings);
     rules::check(link, findings);
     shadows::check(link, findings);
     reached::check(link, &children, findings);

@@ -104,6 +104,9 @@ struct Division {
     nothing: Option<String>,
     /// What each class is promised; computed on first use.
     promises: OnceCell<Vec<Result<Promise, String>>>,
+    /// What each class has while all have packets, where its scheduler says so; computed on first
+    /// use.
+    long_run: OnceCell<Option<Vec<Rate>>>,
 }
 
 /// A [`Member`] that has its words.
@@ -176,17 +179,37 @@ impl<'l> Promises<'l> {
                 "`{name}`, which holds the scheduler, is policed: one class may spend the tokens of all"
             ));
         }
-        let promises = division.promises.get_or_init(|| self.promises(division, class, promised));
+        let promises = division.promises.get_or_init(|| {
+            self.in_place(division, class, promised, |entry, place| (entry.promises)(place))
+                .unwrap_or_else(|| vec![Err("no scheduler serves it".to_owned()); division.members.len()])
+        });
         promises.get(at).cloned().unwrap_or_else(|| Err("there is no such class".to_owned()))
     }
 
-    /// What the classes of the division of `class` are promised.
-    fn promises(&self, division: &Division, class: ClassId, promised: Promise) -> Vec<Result<Promise, String>> {
-        let entry =
-            self.link.spec.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
-        let Some((scheduler, entry)) = entry else {
-            return vec![Err("no scheduler serves it".to_owned()); division.members.len()];
-        };
+    /// What a class of the link's own scheduler has in the long run while all classes have packets,
+    /// if its scheduler says so. With `overcommit` nothing is said: then the words may not fit by
+    /// themselves.
+    fn long_run(&self, class: ClassId) -> Option<Rate> {
+        let &(place, at) = self.standing.get(class as usize).filter(|_| !self.link.overcommit)?;
+        let division = self.places.get(place).filter(|division| division.holder == ROOT && class != ROOT)?;
+        let rates = division.long_run.get_or_init(|| {
+            let promised = Promise::new(0, self.link.spec.rate);
+            self.in_place(division, class, promised, |entry, place| entry.long_run.and_then(|of| of(place))).flatten()
+        });
+        rates.as_ref()?.get(at).copied()
+    }
+
+    /// Calls `of` with the scheduler of the division of `class`, and with the division as that sees
+    /// it. `None` if no scheduler serves the class.
+    fn in_place<T>(
+        &self,
+        division: &Division,
+        class: ClassId,
+        promised: Promise,
+        of: impl FnOnce(&schedule::Entry, &Place<'_>) -> T,
+    ) -> Option<T> {
+        let scheduler = self.link.spec.serving(class)?;
+        let entry = schedule::find(scheduler.name)?;
         let members: Vec<Member<'_>> = division
             .members
             .iter()
@@ -205,19 +228,20 @@ impl<'l> Promises<'l> {
             scheduler: &scheduler.settings,
             classes: &members,
         };
-        (entry.promises)(&place)
+        Some(of(entry, &place))
     }
 
     /// The rate that a class can count on: its guarantee, or the rate that follows from what its
     /// scheduler promises; in a class of another scheduler no more than what that class can count
-    /// on. Never more than its [ceiling](Link::ceiling), where its words say both. `None` where
+    /// on. Never more than its [ceiling](Link::ceiling), where its words say both, and never more
+    /// than it has while all classes have packets ([`schedule::Entry::long_run`]). `None` where
     /// nothing is guaranteed.
     pub fn guaranteed(&self, class: ClassId) -> Option<Rate> {
         Some(self.promised_rate(class)?.min(self.link.ceiling(class)))
     }
 
     fn promised_rate(&self, class: ClassId) -> Option<Rate> {
-        let words = self.link.guarantee(class);
+        let words = self.link.guarantee(class).map(|rate| self.long_run(class).map_or(rate, |most| rate.min(most)));
         if class == ROOT {
             return words;
         }
@@ -309,7 +333,7 @@ impl<'l> Promises<'l> {
 
 impl Division {
     fn of(holder: ClassId) -> Division {
-        Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None, promises: OnceCell::new() }
+        Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None, promises: OnceCell::new(), long_run: OnceCell::new() }
     }
 
     /// Packets that rules send to the class that holds the scheduler are served as a further class,

@@ -1,6 +1,6 @@
 //! Curves in the native language, and what `check` says about them.
 
-use altq_config::{Diagnostic, Language, Link, Policy, Severity, Sources, parse_str, print};
+use altq_config::{Diagnostic, Language, Link, Policy, Promises, Severity, Sources, parse_str, print};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::Rate;
 
@@ -152,4 +152,31 @@ fn inside_of_another_scheduler() {
     assert_eq!(curve(&parse(&text(100)).links[0], "b", "linkshare"), Some(ServiceCurve::linear(Rate::mbit_s(4))));
     let over = text(50).replace("realtime 1Mbit/s", "realtime 5Mbit/s");
     assert_eq!(findings(&over).0.first().map(|first| first.code), Some("over-parent"));
+}
+
+/// `linkshare` is what deadlines leave of it; the words of each kind fit by themselves.
+#[test]
+fn what_deadlines_leave_is_what_is_guaranteed() {
+    let guaranteed = |inside: &str| -> (Vec<u64>, Vec<String>) {
+        let policy = parse(&link(inside));
+        let link = &policy.links[0];
+        let promises = Promises::new(link);
+        let rates = (1..link.spec.classes.len() as u32).map(|class| promises.guaranteed(class).unwrap().as_bit_s());
+        let warnings = policy.warnings.iter().filter(|found| found.code == "less-than-asked");
+        (rates.map(|rate| rate / 1000).collect(), warnings.map(|found| found.message.clone()).collect())
+    };
+    let (rates, said) = guaranteed("class voice { realtime 8Mbit/s } class data { linkshare 100% default }");
+    assert_eq!((rates, said.len()), (vec![8000, 2000], 1));
+    assert_eq!(said, ["while all classes have packets, `data` has 2Mbit/s of its 10Mbit/s"]);
+    // What goes by deadline counts in the share: both fit.
+    let both = "class voice { realtime 2Mbit/s linkshare 2Mbit/s } class data { linkshare 8Mbit/s default }";
+    assert_eq!(guaranteed(both), (vec![2000, 8000], Vec::new()));
+    // In a tree: 6 of 10 go by deadline, and the office's 4 are divided 3 to 2.
+    let tree = "class late { realtime 6Mbit/s }
+        class office { linkshare 5Mbit/s class web { linkshare 3Mbit/s } class bulk { linkshare 2Mbit/s default } }";
+    let (rates, said) = guaranteed(tree);
+    assert_eq!((rates, said.len()), (vec![6000, 4000, 2400, 1600], 1));
+    // With `overcommit` the delay says it.
+    let over = "overcommit class voice { realtime 8Mbit/s } class data { linkshare 100% default }";
+    assert_eq!(guaranteed(over), (vec![8000, 10_000], Vec::new()));
 }

@@ -16,6 +16,7 @@ mod check;
 mod class;
 mod curve;
 mod heap;
+mod long_run;
 mod promise;
 mod realtime;
 mod share;
@@ -43,6 +44,7 @@ pub const ENTRY: Entry = Entry {
     },
     adds_up_itself: true,
     promises: promise::promises,
+    long_run: Some(long_run::long_run),
     check: check::check,
     tc: TcForm::Renamed(&[("realtime", "rt"), ("linkshare", "ls"), ("upperlimit", "ul")]),
     altqstat: AltqstatForm::Curves,

@@ -95,12 +95,12 @@ impl Tree {
     }
 }
 
-fn share(member: &Member<'_>) -> Option<ServiceCurve> {
+pub(super) fn share(member: &Member<'_>) -> Option<ServiceCurve> {
     member.settings.curve("linkshare").filter(|curve| !curve.then.is_zero())
 }
 
 /// A real-time curve counts where packets are.
-fn realtime(member: &Member<'_>) -> Option<ServiceCurve> {
+pub(super) fn realtime(member: &Member<'_>) -> Option<ServiceCurve> {
     member.settings.curve("realtime").filter(|curve| member.packets && !curve.then.is_zero())
 }
 
