@@ -36,7 +36,6 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             findings.push(diagnostic(link, finding));
         }
     }
-    long_run::check(link, findings);
     rules::check(link, findings);
     shadows::check(link, findings);
     reached::check(link, &children, findings);
@@ -56,7 +55,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
 /// Advice on a link, which only `altq check` prints. The policy is correct without following it.
 pub fn advice(link: &Link) -> Vec<Diagnostic> {
     let found = of_schedulers(link, |severity| severity == Severity::Advice);
-    found.into_iter().map(|finding| diagnostic(link, finding)).collect()
+    found.into_iter().map(|finding| diagnostic(link, finding)).chain(long_run::advice(link)).collect()
 }
 
 /// What each scheduler says beside its classes, by number: which words should be other ones, and

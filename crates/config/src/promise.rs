@@ -333,7 +333,14 @@ impl<'l> Promises<'l> {
 
 impl Division {
     fn of(holder: ClassId) -> Division {
-        Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None, promises: OnceCell::new(), long_run: OnceCell::new() }
+        Division {
+            holder,
+            classes: Vec::new(),
+            members: Vec::new(),
+            nothing: None,
+            promises: OnceCell::new(),
+            long_run: OnceCell::new(),
+        }
     }
 
     /// Packets that rules send to the class that holds the scheduler are served as a further class,

@@ -1,6 +1,6 @@
 //! Curves in the native language, and what `check` says about them.
 
-use altq_config::{Diagnostic, Language, Link, Policy, Promises, Severity, Sources, parse_str, print};
+use altq_config::{Diagnostic, Language, Link, Policy, Promises, Severity, Sources, advice, parse_str, print};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::Rate;
 
@@ -162,8 +162,8 @@ fn what_deadlines_leave_is_what_is_guaranteed() {
         let link = &policy.links[0];
         let promises = Promises::new(link);
         let rates = (1..link.spec.classes.len() as u32).map(|class| promises.guaranteed(class).unwrap().as_bit_s());
-        let warnings = policy.warnings.iter().filter(|found| found.code == "less-than-asked");
-        (rates.map(|rate| rate / 1000).collect(), warnings.map(|found| found.message.clone()).collect())
+        let said = advice(link).into_iter().filter(|found| found.code == "less-than-asked");
+        (rates.map(|rate| rate / 1000).collect(), said.map(|found| found.message).collect())
     };
     let (rates, said) = guaranteed("class voice { realtime 8Mbit/s } class data { linkshare 100% default }");
     assert_eq!((rates, said.len()), (vec![8000, 2000], 1));

@@ -21,8 +21,7 @@ fn said(classes: &[Class]) -> Option<Vec<u64>> {
     };
     let members: Vec<Member<'_>> = classes.iter().enumerate().map(member).collect();
     let (rate, none) = (Rate::bit_s(100 * MBIT), Settings::new());
-    let place =
-        Place { promised: Promise::new(0, rate), rate, packet: 1500, scheduler: &none, classes: &members };
+    let place = Place { promised: Promise::new(0, rate), rate, packet: 1500, scheduler: &none, classes: &members };
     let rates = find("hfsc").unwrap().long_run.unwrap()(&place)?;
     Some(rates.into_iter().map(Rate::as_bit_s).collect())
 }
@@ -43,10 +42,12 @@ fn by_hand() {
     let office = [owed(0, 60 * MBIT), share(0, 50 * MBIT), share(2, 30 * MBIT), share(2, 20 * MBIT)];
     assert_eq!(said(&office), m(&[60, 40, 24, 16]));
     // A class below takes its parent's part from its sibling, and from nobody else.
-    let deep = [share(0, 50 * MBIT), share(0, 50 * MBIT), share(1, 10 * MBIT).realtime(line(40 * MBIT)), share(1, 40 * MBIT)];
+    let deep =
+        [share(0, 50 * MBIT), share(0, 50 * MBIT), share(1, 10 * MBIT).realtime(line(40 * MBIT)), share(1, 40 * MBIT)];
     assert_eq!(said(&deep), m(&[50, 50, 40, 10]));
     // More than the parent's part.
-    let deep = [share(0, 50 * MBIT), share(0, 50 * MBIT), share(1, 10 * MBIT).realtime(line(70 * MBIT)), share(1, 40 * MBIT)];
+    let deep =
+        [share(0, 50 * MBIT), share(0, 50 * MBIT), share(1, 10 * MBIT).realtime(line(70 * MBIT)), share(1, 40 * MBIT)];
     assert_eq!(said(&deep), m(&[70, 30, 70, 0]));
     assert_eq!(said(&[owed(0, 60 * MBIT), owed(0, 41 * MBIT)]), None, "nobody can say");
     assert_eq!(said(&[]), Some(Vec::new()));

@@ -2,7 +2,7 @@
 
 use super::Build;
 use super::check::{Finding, View};
-use super::promise::{self, Bounds, Place, Promised};
+use super::promise::{self, Bounds, LongRun, Promised};
 use crate::settings::{Limit, Settings, Value, Word};
 use crate::spec::{ClassId, LinkSpec, QueueSpec};
 use crate::units::Rate;
@@ -56,10 +56,9 @@ pub struct Entry {
     pub adds_up_itself: bool,
     /// What the classes of a place are promised: rates and latencies.
     pub promises: Promised,
-    /// The rates of the classes of a place in the long run, while all of them have packets, where
-    /// these may be below their guarantees although the guarantees were accepted; `None` where
-    /// nobody can say. For all classes at once, in their order.
-    pub long_run: Option<fn(&Place<'_>) -> Option<Vec<Rate>>>,
+    /// What the classes of a place have while all of them have packets, where that may be below
+    /// their guarantees although the guarantees were accepted.
+    pub long_run: Option<LongRun>,
     /// Why no class has a delay bound, by the scheduler's own words; `None` where they may have
     /// one.
     pub no_bound: fn(&Settings) -> Option<&'static str>,

@@ -144,6 +144,10 @@ pub struct Place<'s> {
 /// classes are.
 pub type Promised = fn(&Place<'_>) -> Vec<Result<Promise, String>>;
 
+/// Works out the rate of each class in the long run, while all of them have packets; `None` where
+/// nobody can say. For all classes at once, in their order.
+pub type LongRun = fn(&Place<'_>) -> Option<Vec<Rate>>;
+
 /// The delay bound of a class, where its scheduler knows a better one than follows from its
 /// promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
