@@ -1,9 +1,9 @@
 //! What each class has in the long run while all classes have packets.
 //!
 //! Deadlines are kept without regard to the tree, and what goes by them counts in the shares. So a
-//! class has the larger of two rates: what the `realtime` curves at and below it ask, and its part of
-//! what its parent has. Parts are in proportion to `linkshare`, among those siblings whose part is
-//! above what their deadlines ask; the others take what their deadlines ask.
+//! class has the larger of two rates: what the `realtime` curves at and below it ask, and its part
+//! of what its parent has. Parts are in proportion to `linkshare`, among those siblings whose part
+//! is above what their deadlines ask; the others take what their deadlines ask.
 //!
 //! Words that fit by themselves may not fit together: `realtime 8Mbit/s` of one class and
 //! `linkshare 10Mbit/s` of its sibling on a link of 10 Mbit/s leave the sibling 2 Mbit/s.
