@@ -49,7 +49,9 @@ impl Exit {
     pub fn of_link(error: &LinkError) -> Exit {
         match error {
             LinkError::NotPermitted { .. } => Exit::NotPermitted,
-            LinkError::Unsupported { .. } | LinkError::Steering(_) | LinkError::Lacks(_) => Exit::Unsupported,
+            LinkError::Unsupported { .. } | LinkError::Steering(_) | LinkError::Lacks(_) | LinkError::Xdp(_) => {
+                Exit::Unsupported
+            }
             LinkError::Held { .. } | LinkError::Foreign(_) => Exit::Refused,
             LinkError::Link(_)
             | LinkError::Spec { .. }
@@ -97,6 +99,7 @@ mod tests {
         let mut table: Vec<(anyhow::Error, u8)> = vec![
             (LinkError::NotPermitted { what, right, source: io(Errno::PERM) }.into(), 6),
             (LinkError::Unsupported { what, source: io(Errno::NOSYS) }.into(), 7),
+            (LinkError::Xdp("no tags".into()).into(), 7),
             (LinkError::Io { what, source: io(Errno::IO) }.into(), 1),
             (LinkError::Link("no device".into()).into(), 2),
             (TrafficError::NotPermitted("root only".into()).into(), 6),

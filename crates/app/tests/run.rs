@@ -158,18 +158,35 @@ fn nothing_is_left_behind_even_when_killed() {
     let file = File::new("killed", POLICY);
     world.answer_in_the_middle();
     assert!(world.middle_answers());
-    let mut child = start(&world.middle, altq(&file, &["--json", "--interval", "20ms"]));
-    let Some(_reading) = first_line(&mut child) else { return };
-    let hidden = !world.middle_answers();
-    signal(&child, "-KILL");
-    child.wait().unwrap();
-    let end = Instant::now() + Duration::from_secs(2);
-    while !world.middle_answers() {
-        assert!(Instant::now() < end, "the kernel's stack has its frames back");
+    for xdp in ["off", "auto"] {
+        let mut child = start(&world.middle, altq(&file, &["--json", "--interval", "20ms", "--xdp", xdp]));
+        let Some(_reading) = first_line(&mut child) else { return };
+        let hidden = !world.middle_answers();
+        signal(&child, "-KILL");
+        child.wait().unwrap();
+        let end = Instant::now() + Duration::from_secs(2);
+        while !world.middle_answers() {
+            assert!(Instant::now() < end, "the kernel's stack has its frames back (--xdp {xdp})");
+        }
+        if !hidden {
+            eprintln!("SKIPPED in part: no tcx program here");
+        }
     }
-    if !hidden {
-        eprintln!("SKIPPED in part: no tcx program here");
+}
+
+#[test]
+fn what_af_xdp_cannot_carry_is_exit_7() {
+    let Some(world) = world() else { return };
+    world::ip(&world.middle, "link set dev a mtu 9000\n").unwrap();
+    let file = File::new("xdp", POLICY);
+    let output = world.middle.run(|| altq(&file, &["--xdp", "on"]).output().unwrap()).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output));
+    assert!(text(&output).contains("the MTU of a is 9000") && text(&output).lines().count() == 1, "{}", text(&output));
+    let output = world.middle.run(|| altq(&file, &["--xdp", "auto", "--for", "100ms"]).output().unwrap()).unwrap();
+    if matches!(output.status.code(), Some(6 | 7)) {
+        return eprintln!("SKIPPED: {}", text(&output));
     }
+    assert!(text(&output).contains("packet sockets carry it"), "{}", text(&output));
 }
 
 /// Traffic flows on, unshaped, when a process that shaped an interface is killed. The next one
@@ -300,6 +317,7 @@ fn mistakes_are_exit_2_and_nothing_starts() {
         ("nowhere", &nowhere, &[], "no interface `nowhere`"),
         ("link", POLICY, &["--link", "lan"], "it has wan"),
         ("interval", POLICY, &["--interval", "1us"], "at least 10ms"),
+        ("when", POLICY, &["--xdp", "sometimes"], "possible values"),
         ("broken", "link wan {", &[], "error"),
     ] {
         let file = File::new(name, policy);

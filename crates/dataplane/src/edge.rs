@@ -90,6 +90,12 @@ pub trait Edge {
         0
     }
 
+    /// The memory for the loop's frames, with room for this many; the loop asks for it once, before
+    /// everything else. An edge whose frames lie in memory of its own gives that.
+    fn pool(&mut self, heads: usize, bodies: usize) -> Pool {
+        Pool::new(heads, bodies)
+    }
+
     /// Receives frames that have arrived, at most [`BATCH`], into slots of the pool, and adds their
     /// handles to `out`. False if there was no free slot.
     ///

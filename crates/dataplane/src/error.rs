@@ -55,6 +55,10 @@ pub enum Error {
     /// No firewall could hand packets to altq, or its rules could not be taken away again.
     #[error("the firewall: {0}")]
     Steering(String),
+    /// AF_XDP was asked for and cannot carry a bridge. The message has the reason and, where there
+    /// is one, a way out.
+    #[error("no AF_XDP: {0}")]
+    Xdp(String),
     /// A loop cannot run on a processor.
     #[error("processor {processor}: no loop can run on it ({source}); `taskset -p $$` shows which ones may be used")]
     Processor {
@@ -114,6 +118,13 @@ impl Error {
 
     /// True if the reason is the host, not the policy: a right or a kernel feature is missing.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Steering(_) | Error::Lacks(_))
+        matches!(
+            self,
+            Error::NotPermitted { .. }
+                | Error::Unsupported { .. }
+                | Error::Steering(_)
+                | Error::Lacks(_)
+                | Error::Xdp(_)
+        )
     }
 }

@@ -1,9 +1,9 @@
 //! Shapes real packets: the loop of a link, and the edges by which it receives and sends.
 //!
 //! One loop per shaped link receives, asks the engine, waits for timers and sends ([`shaper`]). It
-//! works on an [`edge`]: the [`bridge`] between two interfaces, a queue of the kernel's firewall
-//! ([`nfqueue`]), or for tests the [`channel`] in memory, whose clock is set by hand. Frames lie in
-//! a [`pool`]; the engine sees only descriptors.
+//! works on an [`edge`]: the [`bridge`] between two interfaces (by packet sockets or by AF_XDP), a
+//! queue of the kernel's firewall ([`nfqueue`]), or for tests the [`channel`] in memory, whose
+//! clock is set by hand. Frames lie in a [`pool`]; the engine sees only descriptors.
 //!
 //! This is the only crate with `unsafe` code, all of it for calls to the kernel that neither the
 //! standard library nor rustix has.
@@ -19,6 +19,7 @@ mod lock;
 pub mod netns;
 pub mod nfqueue;
 pub mod output;
+pub mod partial;
 pub mod pool;
 pub mod remark;
 mod running;
@@ -32,7 +33,7 @@ mod ways;
 
 pub use altq_engine::sketch;
 pub use error::Error;
-pub use running::{Loop, Options, Running, changes, run};
+pub use running::{Loop, Options, Running, Xdp, changes, run};
 pub use sys::memory::LargePages;
 pub use sys::signal;
 pub use sys::tcp_info::{TcpInfo, set_max_segment, tcp_info};

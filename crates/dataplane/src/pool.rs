@@ -6,8 +6,12 @@
 //! packet's handle in the engine is the number of its head.
 //!
 //! The kernel provides the memory when it is first touched, so slots that are never used cost only
-//! address space.
+//! address space. With AF_XDP the heads lie in memory that the kernel shares, and it may hold on to
+//! a head after the loop has freed it.
 
+use std::ops::Range;
+
+use crate::sys::mapping::Part;
 use crate::vnet::{self, Vnet};
 
 /// Bytes of a head's slot.
@@ -33,6 +37,9 @@ struct Frame {
     len: u32,
     vnet: Vnet,
     tunnelled: bool,
+    /// Who holds the head: the loop, and the kernel while it sends the frame from there. The head
+    /// is free when nobody does.
+    holders: u8,
 }
 
 impl Frame {
@@ -44,12 +51,46 @@ impl Frame {
         len: 0,
         vnet: Vnet { flags: 0, gso_type: 0, hdr_len: 0, gso_size: 0, csum_start: 0, csum_offset: 0 },
         tunnelled: false,
+        holders: 1,
     };
+}
+
+/// The memory of heads.
+enum Heads {
+    /// This process's own.
+    Own(Vec<u8>),
+    /// Shared with the kernel.
+    Shared(Part),
+}
+
+impl Heads {
+    #[inline]
+    fn bytes(&self, at: usize, count: usize) -> &[u8] {
+        match self {
+            Heads::Own(bytes) => &bytes[at..at + count],
+            Heads::Shared(part) => part.bytes(at, count),
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, at: usize, count: usize) -> &mut [u8] {
+        match self {
+            Heads::Own(bytes) => &mut bytes[at..at + count],
+            Heads::Shared(part) => part.bytes_mut(at, count),
+        }
+    }
+
+    fn copy_within(&mut self, from: Range<usize>, to: usize) {
+        match self {
+            Heads::Own(bytes) => bytes.copy_within(from, to),
+            Heads::Shared(part) => part.copy_within(from, to),
+        }
+    }
 }
 
 /// All slots of one loop.
 pub struct Pool {
-    heads: Vec<u8>,
+    heads: Heads,
     bodies: Vec<u8>,
     frames: Vec<Frame>,
     /// How many frames use each body.
@@ -61,14 +102,29 @@ pub struct Pool {
 impl Pool {
     /// A pool of this many heads and bodies.
     pub fn new(heads: usize, bodies: usize) -> Pool {
+        Pool::of(Heads::Own(vec![0; heads * HEAD]), heads, bodies)
+    }
+
+    /// A pool of heads in memory that the kernel shares, without bodies.
+    pub(crate) fn shared(memory: Part) -> Pool {
+        let heads = memory.size() / HEAD;
+        Pool::of(Heads::Shared(memory), heads, 0)
+    }
+
+    fn of(memory: Heads, heads: usize, bodies: usize) -> Pool {
         Pool {
-            heads: vec![0; heads * HEAD],
+            heads: memory,
             bodies: vec![0; bodies * BODY],
             frames: vec![Frame::BLANK; heads],
             users: vec![0; bodies],
             free_heads: (0..heads as u32).rev().collect(),
             free_bodies: (0..bodies as u32).rev().collect(),
         }
+    }
+
+    /// Number of heads, free or not. Handles are less than this.
+    pub fn heads(&self) -> usize {
+        self.frames.len()
     }
 
     /// The most bytes that a pool of this size uses.
@@ -101,10 +157,43 @@ impl Pool {
         Some(handle)
     }
 
-    /// Frees a frame's slots.
+    /// Frees a frame's slots. A head that was lent is free when it is given back.
     pub fn free(&mut self, handle: u32) {
         self.release_body(handle);
-        self.free_heads.push(handle);
+        self.give_back(handle);
+    }
+
+    /// Lends a frame's head to the kernel, which sends the frame from there.
+    pub(crate) fn lend(&mut self, handle: u32) {
+        self.frames[handle as usize].holders += 1;
+    }
+
+    /// Takes note that the kernel has done with a head that was lent to it, or the loop with its
+    /// frame.
+    pub(crate) fn give_back(&mut self, handle: u32) {
+        let frame = &mut self.frames[handle as usize];
+        frame.holders = frame.holders.saturating_sub(1);
+        if frame.holders == 0 {
+            self.free_heads.push(handle);
+        }
+    }
+
+    /// Sets where the kernel has put a frame: `len` bytes at `start` of its head's slot. False if
+    /// they do not lie in the slot.
+    pub(crate) fn place(&mut self, handle: u32, start: usize, len: usize) -> bool {
+        if start.checked_add(len).is_none_or(|end| end > HEAD) {
+            return false;
+        }
+        self.release_body(handle);
+        let frame = &mut self.frames[handle as usize];
+        (frame.start, frame.head) = (start as u16, len as u16);
+        true
+    }
+
+    /// Where a frame begins in the memory of heads, and the length of its part there, in bytes.
+    pub(crate) fn span(&self, handle: u32) -> (usize, usize) {
+        let frame = &self.frames[handle as usize];
+        (handle as usize * HEAD + frame.start as usize, frame.head as usize)
     }
 
     fn release_body(&mut self, handle: u32) {
@@ -142,7 +231,7 @@ impl Pool {
         self.release_body(handle);
         let mut at = handle as usize * HEAD + START;
         for part in bytes {
-            self.heads[at..at + part.len()].copy_from_slice(part);
+            self.heads.bytes_mut(at, part.len()).copy_from_slice(part);
             at += part.len();
         }
         let frame = &mut self.frames[handle as usize];
@@ -152,16 +241,14 @@ impl Pool {
 
     /// The part of the frame in its head.
     pub fn head(&self, handle: u32) -> &[u8] {
-        let frame = &self.frames[handle as usize];
-        let at = handle as usize * HEAD + frame.start as usize;
-        &self.heads[at..at + frame.head as usize]
+        let (at, count) = self.span(handle);
+        self.heads.bytes(at, count)
     }
 
     /// The part of the frame in its head, for writing.
     pub fn head_mut(&mut self, handle: u32) -> &mut [u8] {
-        let frame = &self.frames[handle as usize];
-        let at = handle as usize * HEAD + frame.start as usize;
-        &mut self.heads[at..at + frame.head as usize]
+        let (at, count) = self.span(handle);
+        self.heads.bytes_mut(at, count)
     }
 
     /// The part of the frame in its body.
@@ -182,7 +269,7 @@ impl Pool {
             NONE => &mut [][..],
             body => &mut self.bodies[body as usize * BODY..(body as usize + 1) * BODY],
         };
-        (&mut self.heads[at..at + HEAD], body)
+        (self.heads.bytes_mut(at, HEAD), body)
     }
 
     /// The frame's length in bytes.
@@ -225,7 +312,7 @@ impl Pool {
         frame.vnet.shift(count as u16);
         let start = handle as usize * HEAD + frame.start as usize;
         self.heads.copy_within(start + count..start + count + at, start);
-        self.heads[start + at..start + at + count].copy_from_slice(bytes);
+        self.heads.bytes_mut(start + at, count).copy_from_slice(bytes);
         true
     }
 
@@ -406,6 +493,29 @@ mod tests {
         assert_eq!(pool.bytes(cut)[54..], counting(30_000)[20_000..]);
         pool.free(cut);
         assert!(pool.take_large().is_some());
+    }
+
+    #[test]
+    fn a_head_that_was_lent_is_free_when_both_have_done_with_it() {
+        let memory = std::sync::Arc::new(crate::sys::mapping::Mapping::new(4 * HEAD).unwrap());
+        let [part, _rest] = Part::halves(&memory, 2 * HEAD);
+        let mut pool = Pool::shared(part);
+        assert_eq!((pool.heads(), pool.free_heads(), pool.take_large()), (2, 2, None));
+        let done: [fn(&mut Pool, u32); 2] = [Pool::free, Pool::give_back];
+        for [first, second] in [[0, 1], [1, 0]] {
+            let frame = pool.take().unwrap();
+            assert!(pool.place(frame, 256, HEAD - 256) && !pool.place(frame, 257, HEAD - 256));
+            pool.head_mut(frame).fill(7);
+            assert_eq!((pool.len(frame), pool.span(frame)), (HEAD - 256, (frame as usize * HEAD + 256, HEAD - 256)));
+            pool.lend(frame);
+            done[first](&mut pool, frame);
+            assert_eq!(pool.free_heads(), 1, "one of them still has it");
+            done[second](&mut pool, frame);
+            assert_eq!(pool.free_heads(), 2);
+        }
+        // A frame from before is not seen in the next one.
+        let frame = pool.take().unwrap();
+        assert_eq!((pool.len(frame), pool.vnet(frame)), (0, &Vnet::default()));
     }
 
     #[test]

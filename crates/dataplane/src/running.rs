@@ -13,6 +13,7 @@ use altq_engine::Change;
 use altq_engine::units::Nanos;
 
 use crate::bridge;
+use crate::bridge::xdp::Pairs;
 use crate::error::Error;
 use crate::kernel;
 use crate::nfqueue;
@@ -22,6 +23,19 @@ use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
 use crate::ways::{Way, ways};
+
+/// Whether AF_XDP carries the bridges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Xdp {
+    /// It does not: packet sockets do.
+    #[default]
+    Off,
+    /// It does where the host and the interfaces have it; elsewhere packet sockets do, and a note
+    /// says why.
+    Auto,
+    /// It does, or nothing runs.
+    On,
+}
 
 /// Options for running links.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +50,8 @@ pub struct Options {
     /// The processors that the loops run on, counted from 0: each loop on one, in turn. Empty: on
     /// any.
     pub processors: Vec<usize>,
+    /// Whether AF_XDP carries the bridges.
+    pub xdp: Xdp,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes the snapshots. It returns when the
@@ -287,17 +303,22 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// [`Error::Link`] for a link without a device, or devices that exclude each other;
 /// [`Error::NoInterface`], [`Error::Interface`] if an interface is missing or carries no frames;
 /// [`Error::Held`] if another process shapes the same; [`Error::NotPermitted`],
-/// [`Error::Unsupported`], [`Error::Steering`], [`Error::Lacks`] if the host does not allow or
-/// cannot do it; [`Error::Foreign`] if somebody else's qdisc is in the way;
+/// [`Error::Unsupported`], [`Error::Steering`], [`Error::Lacks`], [`Error::Xdp`] if the host does
+/// not allow or cannot do it; [`Error::Foreign`] if somebody else's qdisc is in the way;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
-    let tuning = options.tuning;
+    let (tuning, xdp) = (options.tuning, options.xdp);
     let mut starting = Starting::new(options)?;
     let mut senders = Senders::new();
     let mut shaped = bridge::shaped(tuning, &mut senders);
-    for way in ways(links)? {
-        match way {
-            Way::Bridge { from, to, link } => bridge::add(&mut starting, from, to, link, &mut shaped)?,
+    let ways = ways(links)?;
+    let mut pairs = Pairs::new(xdp, tuning);
+    for way in &ways {
+        match *way {
+            Way::Bridge { from, to, link } => match pairs.edge(&mut starting, &ways, from, to)? {
+                Some(edge) => bridge::add_rings(&mut starting, from, to, link, edge, tuning)?,
+                None => bridge::add(&mut starting, from, to, link, &mut shaped)?,
+            },
             Way::Interface { name, ingress, link } if link.path() == Some(Path::Kernel) => {
                 kernel::run::add(&mut starting, name, ingress, link, tuning)?;
             }

@@ -186,6 +186,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
         let (heads, bodies) = slots(link, tuning.memory, edge.holds_bytes());
+        let pool = edge.pool(heads, bodies);
         if !O::BY_EVENTS {
             engine.set_seen_late(edge.seen_late());
         }
@@ -196,7 +197,6 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             name: link.name.clone(),
             edge,
             engine,
-            pool: Pool::new(heads, bodies),
             output,
             timer: spec.timer,
             filled: Filled::Waiting,
@@ -207,7 +207,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             longest: spec.rate.bytes_in(LONGEST),
             arrived: Vec::with_capacity(BATCH),
             parts: Vec::with_capacity(BATCH),
-            octets: vec![0; heads],
+            octets: vec![0; pool.heads()],
+            pool,
             leaving: Vec::with_capacity(BATCH),
             ends: Vec::new(),
             blocked: None,

@@ -14,7 +14,7 @@ use altq_config::{Link, Path, Policy, Promises};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::stats::Snapshot;
-use altq_dataplane::{Options, Running};
+use altq_dataplane::{Options, Running, Xdp};
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, Rate};
 use anyhow::Context as _;
@@ -58,6 +58,28 @@ pub struct Args {
     /// other closely are seen sooner, for more work of the processor
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = spin)]
     spin: Nanos,
+    /// Carries bridges by AF_XDP instead of packet sockets: `auto` where the kernel and both
+    /// interfaces can, `on` or not at all
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "off")]
+    xdp: Choice,
+}
+
+/// When AF_XDP carries bridges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Choice {
+    Off,
+    Auto,
+    On,
+}
+
+impl From<Choice> for Xdp {
+    fn from(choice: Choice) -> Xdp {
+        match choice {
+            Choice::Off => Xdp::Off,
+            Choice::Auto => Xdp::Auto,
+            Choice::On => Xdp::On,
+        }
+    }
 }
 
 /// The longest time to look for packets: to be woken takes about as long.
@@ -99,7 +121,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
-    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors: args.processors.clone() };
+    let (processors, xdp) = (args.processors.clone(), args.xdp.into());
+    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp };
     let running = match altq_dataplane::run(&links, options) {
         Ok(running) => running,
         Err(error) => {

@@ -1,40 +1,33 @@
 //! One direction of a bridge: frames that come in at one interface and leave by another.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use altq_engine::shape::pacer::SEEN_LATE;
-use altq_engine::units::{Nanos, SECOND};
+use altq_engine::units::Nanos;
 use rustix::event::{PollFd, PollFlags};
 
+use super::ends::Ends;
 use crate::edge::{Blocked, Edge, EdgeCounters, Sent, Want, Woken};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::stop::Stop;
-use crate::sys::interface::{Interface, State};
+use crate::sys::interface::Interface;
 use crate::sys::packet::{Receiver, Sender};
 use crate::sys::wait::{now, wait};
 
-/// Time between two checks that the interfaces still carry frames.
-const LOOK: Nanos = SECOND / 2;
 /// Time after which a device whose queue was full (ENOBUFS) is tried again. Such a device does not
 /// report when it has room.
-const RETRY: Nanos = 50_000;
-
-/// How long the kernel may take to remove an interface after setting it down.
-const GOING: Duration = Duration::from_millis(200);
+pub(super) const RETRY: Nanos = 50_000;
 
 /// One direction of a bridge.
 pub struct OneWay {
-    from: Interface,
-    to: Interface,
+    ends: Ends,
     receiver: Receiver,
     sender: Sender,
     stop: Stop,
     counters: EdgeCounters,
     /// Frames that the device had dropped before the start.
     dropped_before: u64,
-    look_at: Nanos,
     /// For how long it looks for frames before it sleeps.
     spin: Nanos,
     /// While this descriptor is open, the kernel's network stack does not handle the frames that
@@ -60,43 +53,9 @@ impl OneWay {
         let receiver = Receiver::open(from.index).map_err(|e| Error::of("receiving on packet sockets", e))?;
         let dropped_before = to.dropped_on_sending().unwrap_or(0);
         let counters = EdgeCounters::default();
-        Ok(OneWay { from, to, receiver, sender, stop, counters, dropped_before, look_at: now(), spin, _guard: guard })
+        let ends = Ends::new(from, to);
+        Ok(OneWay { ends, receiver, sender, stop, counters, dropped_before, spin, _guard: guard })
     }
-
-    /// Checks that both interfaces carry frames; the error says which does not.
-    fn look(&mut self) -> Result<(), Error> {
-        self.look_at = now() + LOOK;
-        check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
-            // An interface that is being removed goes down first. After a wait the state says
-            // whether it is down or gone.
-            std::thread::sleep(GOING);
-            check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
-        })
-    }
-
-    /// The error for a call that failed because an interface is down or gone.
-    fn down(&mut self) -> Error {
-        match self.look() {
-            Err(error) => error,
-            // It was down only for a moment. Frames were lost and not counted, and the socket is no
-            // longer bound to the interface.
-            Ok(()) => Error::Interface {
-                name: self.from.name.clone(),
-                state: "went down while the bridge ran; start it again",
-            },
-        }
-    }
-}
-
-/// Checks that an interface carries frames; the error says why it does not.
-pub(super) fn check(interface: &Interface) -> Result<(), Error> {
-    let state = match interface.state() {
-        State::Up => return Ok(()),
-        State::Down => "is down; `ip link set dev NAME up` sets it up",
-        State::NoCarrier => "has no carrier: its cable is out, or its peer is down",
-        State::Gone => "is gone",
-    };
-    Err(Error::Interface { name: interface.name.clone(), state })
 }
 
 impl Edge for OneWay {
@@ -125,7 +84,7 @@ impl Edge for OneWay {
                 }
                 // Memory was short: the kernel keeps the frame or counts it as missed.
                 Some(libc::ENOMEM | libc::ENOBUFS) => Ok(true),
-                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.down()),
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.ends.down()),
                 _ => Err(Error::of("receiving", error)),
             },
         }
@@ -148,16 +107,14 @@ impl Edge for OneWay {
                     Some(libc::ENOBUFS | libc::ENOMEM) => {
                         self.counters.blocked += 1;
                         let now = now();
-                        if now >= self.look_at {
-                            self.look()?;
-                        }
+                        self.ends.look_if_due(now)?;
                         return Ok(Sent { done, blocked: Some(Blocked::Until(now + RETRY)) });
                     }
                     Some(libc::EMSGSIZE | libc::EINVAL) => {
                         self.counters.refused += 1;
                         done += 1;
                     }
-                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.down()),
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.ends.down()),
                     _ => return Err(Error::of("sending", error)),
                 },
             }
@@ -167,21 +124,19 @@ impl Edge for OneWay {
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
         let now = now();
-        if now >= self.look_at {
-            self.look()?;
-        }
+        self.ends.look_if_due(now)?;
         let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
         let mut watched = [
             PollFd::from_borrowed_fd(self.receiver.as_fd(), receive),
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.sender.as_fd(), if want.room { PollFlags::OUT } else { PollFlags::empty() }),
         ];
-        wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.look_at), self.spin)?;
+        wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.ends.look_at()), self.spin)?;
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
         // An error on the sending socket ends the loop. Polling the socket again would return at
         // once.
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
-            return Err(self.down());
+            return Err(self.ends.down());
         }
         Ok(Woken { frames: !receiver.is_empty(), stop: !stop.is_empty() })
     }
@@ -192,7 +147,7 @@ impl Edge for OneWay {
 
     fn counters(&mut self) -> EdgeCounters {
         self.counters.missed = self.receiver.missed();
-        if let Some(dropped) = self.to.dropped_on_sending() {
+        if let Some(dropped) = self.ends.to.dropped_on_sending() {
             self.counters.lost = dropped.saturating_sub(self.dropped_before);
         }
         self.counters

@@ -2,14 +2,16 @@
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
-use crate::pool::Pool;
+
+/// Frames that a direction without a link has room for.
+pub(super) const FRAMES: usize = 4 * BATCH;
 
 /// Forwards frames until stopped.
 ///
 /// # Errors
 /// Those of the edge.
 pub fn forward(mut edge: impl Edge) -> Result<(), Error> {
-    let mut pool = Pool::new(4 * BATCH, 4 * BATCH);
+    let mut pool = edge.pool(FRAMES, FRAMES);
     let mut frames: Vec<u32> = Vec::with_capacity(BATCH);
     let mut blocked = None;
     let mut there = true;

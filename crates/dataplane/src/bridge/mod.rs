@@ -1,4 +1,4 @@
-//! A bridge between two interfaces, by packet sockets, which shapes what it forwards.
+//! A bridge between two interfaces, by packet sockets or by AF_XDP, which shapes what it forwards.
 //!
 //! `device bridge a b` shapes frames that come in at `a` and leave by `b`. The other direction is
 //! forwarded unshaped, unless another link says `bridge b a`. Each direction is a thread with its
@@ -8,10 +8,13 @@
 //! is forwarded.
 
 mod edge;
+mod ends;
 mod forward;
+pub(crate) mod xdp;
 
 use altq_config::Link;
 
+use crate::edge::Edge;
 use crate::error::Error;
 use crate::lock::Lock;
 pub use crate::running::{Loop, Options, Running};
@@ -22,9 +25,11 @@ use crate::sys::interface::Interface;
 use crate::ways::Way;
 pub use edge::OneWay;
 pub use forward::forward;
+use xdp::RingWay;
 
 /// Opens the interfaces of `links`, in the network namespace of the calling thread, and shapes
-/// until stopped. Errors after this has returned come only from changes to the interfaces.
+/// until stopped, by packet sockets whatever [`Options::xdp`] says. Errors after this has returned
+/// come only from changes to the interfaces.
 ///
 /// # Errors
 /// [`Error::Link`] for a link without a bridge, or bridges that exclude each other;
@@ -41,16 +46,25 @@ pub(crate) fn shaped(
     tuning: Tuning,
     senders: &mut Senders,
 ) -> impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error> {
-    move |from, link, one_way| {
-        Ok(match link {
-            Some(link) => {
-                let mut shaper = Shaper::new(link, from, one_way, tuning)?;
-                shaper.listen(channel(senders, link));
-                Box::new(move |snapshots| shaper.run(snapshots))
-            }
-            None => Box::new(move |_| forward(one_way)),
-        })
-    }
+    move |from, link, one_way| loop_of(one_way, from, link, tuning, senders)
+}
+
+/// The loop of a direction on an edge; the sender of changes to it is put among the others.
+fn loop_of<E: Edge + Send + 'static>(
+    edge: E,
+    from: &str,
+    link: Option<&Link>,
+    tuning: Tuning,
+    senders: &mut Senders,
+) -> Result<Loop, Error> {
+    Ok(match link {
+        Some(link) => {
+            let mut shaper = Shaper::new(link, from, edge, tuning)?;
+            shaper.listen(channel(senders, link));
+            Box::new(move |snapshots| shaper.run(snapshots))
+        }
+        None => Box::new(move |_| forward(edge)),
+    })
 }
 
 /// As [`run`], with loops made by `make` from the edge of each direction. `make` is called once per
@@ -85,8 +99,8 @@ pub(crate) fn add(
     make: &mut impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error>,
 ) -> Result<(), Error> {
     let (input, output) = (find(from)?, find(to)?);
-    edge::check(&input)?;
-    edge::check(&output)?;
+    ends::check(&input)?;
+    ends::check(&output)?;
     let lock = Lock::take(from, true)?;
     let guard = match bpf::drop_ingress(input.index) {
         Ok(guard) => Some(guard),
@@ -107,6 +121,21 @@ pub(crate) fn add(
             work(snapshots)
         }),
     );
+    Ok(())
+}
+
+/// Adds the loop of one direction of a bridge by AF_XDP.
+pub(crate) fn add_rings(
+    starting: &mut Starting,
+    from: &str,
+    to: &str,
+    link: Option<&Link>,
+    edge: RingWay,
+    tuning: Tuning,
+) -> Result<(), Error> {
+    describe_mtu(&find(from)?, &find(to)?, &mut starting.notes);
+    let work = loop_of(edge, from, link, tuning, &mut starting.senders)?;
+    starting.add(format!("altq {from}>{to}"), work);
     Ok(())
 }
 
@@ -133,6 +162,11 @@ fn describe(from: &Interface, to: &Interface, link: Option<&Link>, notes: &mut V
             to.name,
         ));
     }
+    describe_mtu(from, to, notes);
+}
+
+/// Notes MTUs that do not match.
+fn describe_mtu(from: &Interface, to: &Interface, notes: &mut Vec<String>) {
     if let (Ok(input), Ok(output)) = (from.mtu(), to.mtu())
         && input > output
     {

@@ -1,4 +1,5 @@
-//! A BPF program of two instructions that drops everything that comes in at an interface.
+//! Loads BPF programs of a few instructions and attaches them; here is the one that drops
+//! everything that comes in at an interface.
 //!
 //! The bridge receives frames by a packet socket, and the kernel's network stack would handle the
 //! same frames too. Packet sockets come before the ingress hook (`__netif_receive_skb_core`), so a
@@ -7,8 +8,10 @@
 //! after SIGKILL.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
@@ -48,47 +51,134 @@ struct LinkCreate {
     expected_revision: u64,
 }
 
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; 16],
+}
+
+#[repr(C)]
+struct MapUpdate {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// A program to load.
+pub(super) struct Program<'a> {
+    /// BPF_PROG_TYPE_…
+    pub kind: u32,
+    /// Where it is to be attached: BPF_… of `bpf_attach_type`.
+    pub place: u32,
+    /// BPF_F_…
+    pub flags: u32,
+    /// The index of the only interface that it may be attached to, or 0.
+    pub interface: u32,
+    /// Its name, which `bpftool prog` shows.
+    pub name: [u8; 16],
+    /// Its instructions.
+    pub instructions: &'a [u64],
+}
+
+/// Loads a program. It is removed when nothing refers to it any more.
+pub(super) fn load(program: &Program<'_>) -> io::Result<OwnedFd> {
+    let load = ProgLoad {
+        prog_type: program.kind,
+        insn_cnt: program.instructions.len() as u32,
+        insns: program.instructions.as_ptr() as u64,
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log_buf: 0,
+        kern_version: 0,
+        prog_flags: program.flags,
+        prog_name: program.name,
+        prog_ifindex: program.interface,
+        expected_attach_type: program.place,
+    };
+    descriptor(BPF_PROG_LOAD, &load)
+}
+
+/// Attaches a program to an interface for as long as the descriptor is open, which also keeps the
+/// program loaded. `place` is a BPF_… of `bpf_attach_type`, and `flags` are those of this place.
+pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
+    let link = LinkCreate {
+        prog_fd: program.as_raw_fd() as u32,
+        target_ifindex: interface,
+        attach_type: place,
+        flags,
+        relative_fd: 0,
+        padding: 0,
+        expected_revision: 0,
+    };
+    descriptor(BPF_LINK_CREATE, &link)
+}
+
+/// Makes a map from numbers below `entries` to descriptors. `kind` is a BPF_MAP_TYPE_…
+pub(super) fn map_of_descriptors(kind: u32, entries: u32, name: [u8; 16]) -> io::Result<OwnedFd> {
+    let map = MapCreate {
+        map_type: kind,
+        key_size: 4,
+        value_size: 4,
+        max_entries: entries,
+        map_flags: 0,
+        inner_map_fd: 0,
+        numa_node: 0,
+        map_name: name,
+    };
+    descriptor(BPF_MAP_CREATE, &map)
+}
+
+/// Puts a descriptor into a map of [`map_of_descriptors`].
+pub(super) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -> io::Result<()> {
+    let value = value.as_raw_fd();
+    let update = MapUpdate {
+        map_fd: map.as_raw_fd() as u32,
+        padding: 0,
+        key: (&raw const key) as u64,
+        value: (&raw const value) as u64,
+        flags: 0,
+    };
+    bpf(BPF_MAP_UPDATE_ELEM, &update).map(drop)
+}
+
 /// Keeps the kernel's stack from handling what comes in at an interface, for as long as the
 /// descriptor is open.
 ///
 /// # Errors
 /// EPERM without CAP_BPF and CAP_NET_ADMIN; EINVAL or ENOSYS on a kernel without tcx.
 pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
-    let load = ProgLoad {
-        prog_type: BPF_PROG_TYPE_SCHED_CLS,
-        insn_cnt: DROP.len() as u32,
-        insns: DROP.as_ptr() as u64,
-        license: c"Dual MIT/GPL".as_ptr() as u64,
-        log_level: 0,
-        log_size: 0,
-        log_buf: 0,
-        kern_version: 0,
-        prog_flags: 0,
-        prog_name: *b"altq_drop\0\0\0\0\0\0\0",
-        prog_ifindex: 0,
-        expected_attach_type: BPF_TCX_INGRESS,
-    };
-    let program = bpf(BPF_PROG_LOAD, &load)?;
-    let link = LinkCreate {
-        prog_fd: program.as_raw_fd() as u32,
-        target_ifindex: interface,
-        attach_type: BPF_TCX_INGRESS,
-        flags: BPF_F_BEFORE,
-        relative_fd: 0,
-        padding: 0,
-        expected_revision: 0,
-    };
-    // The link keeps the program loaded.
-    bpf(BPF_LINK_CREATE, &link)
+    let program = load(&Program {
+        kind: BPF_PROG_TYPE_SCHED_CLS,
+        place: BPF_TCX_INGRESS,
+        flags: 0,
+        interface: 0,
+        name: *b"altq_drop\0\0\0\0\0\0\0",
+        instructions: &DROP,
+    })?;
+    attach(program.as_fd(), interface, BPF_TCX_INGRESS, BPF_F_BEFORE)
 }
 
 /// A bpf(2) command that returns a descriptor.
-fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+fn descriptor<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
+    // SAFETY: the callers' commands return a new descriptor, which nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A bpf(2) command.
+fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
     // SAFETY: `attributes` is the beginning of the kernel's bpf_attr for this command; the kernel
-    // takes the rest as zero and reads no further than the given size. Its pointers are to statics.
-    // Both commands return a new descriptor or an error. Neither std nor rustix has bpf(2).
-    unsafe {
-        let fd = libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>());
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as libc::c_int)) }
-    }
+    // takes the rest as zero and reads no further than the given size. Its pointers are to values
+    // that outlive the call, and the kernel only reads them. Neither std nor rustix has bpf(2).
+    let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as libc::c_int) }
 }

@@ -79,6 +79,11 @@ impl Interface {
     /// The answer to one of ethtool's yes-or-no commands (ETHTOOL_G* of ethtool.h); `None` if the
     /// driver does not answer.
     pub fn ethtool(&self, command: u32) -> Option<bool> {
+        self.ethtool_value(command).map(|value| value != 0)
+    }
+
+    /// The same for a command that is answered by a number.
+    fn ethtool_value(&self, command: u32) -> Option<u32> {
         #[repr(C)]
         struct EthtoolValue {
             cmd: u32,
@@ -91,7 +96,60 @@ impl Interface {
         // ethtool_value behind ifr_data, and both live until the call returns. rustix has no
         // ethtool.
         let done = check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) });
-        done.ok().map(|_| value.data != 0)
+        done.ok().map(|_| value.data)
+    }
+
+    /// The name of its driver (ETHTOOL_GDRVINFO); empty if it does not say.
+    pub fn driver(&self) -> String {
+        const GDRVINFO: u32 = 0x03;
+        /// `struct ethtool_drvinfo` of linux/ethtool.h: its name follows the command.
+        #[repr(C)]
+        struct DriverInfo {
+            cmd: u32,
+            driver: [u8; 32],
+            others: [u8; 160],
+        }
+        let mut info = DriverInfo { cmd: GDRVINFO, driver: [0; 32], others: [0; 160] };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut info).cast();
+        // SAFETY: for ETHTOOL_GDRVINFO the kernel reads and writes one ethtool_drvinfo of 196 bytes
+        // behind ifr_data, and both live until the call returns. rustix has no ethtool.
+        let done = check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) });
+        let name = info.driver.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        if done.is_ok() { String::from_utf8_lossy(name).into_owned() } else { String::new() }
+    }
+
+    /// The most queues that it may receive from, or send by, as its driver says
+    /// (ETHTOOL_GCHANNELS); 1 if it does not say.
+    pub fn queues(&self) -> usize {
+        const GCHANNELS: u32 = 0x3c;
+        /// `struct ethtool_channels` of linux/ethtool.h.
+        #[repr(C)]
+        struct Channels {
+            cmd: u32,
+            most: [u32; 4],
+            receive: u32,
+            send: u32,
+            other: u32,
+            combined: u32,
+        }
+        let mut channels = Channels { cmd: GCHANNELS, most: [0; 4], receive: 0, send: 0, other: 0, combined: 0 };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+        // SAFETY: for ETHTOOL_GCHANNELS the kernel reads and writes one ethtool_channels behind
+        // ifr_data, and both live until the call returns. rustix has no ethtool.
+        let done = check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) });
+        match done {
+            Ok(_) => (channels.receive.max(channels.send).saturating_add(channels.combined) as usize).max(1),
+            Err(_) => 1,
+        }
+    }
+
+    /// True if it takes the VLAN tag off frames that come in (`rxvlan` of ethtool).
+    pub fn takes_tags_off(&self) -> bool {
+        const GFLAGS: u32 = 0x25;
+        const RXVLAN: u32 = 1 << 8;
+        self.ethtool_value(GFLAGS).is_some_and(|flags| flags & RXVLAN != 0)
     }
 
     /// Frames that the device accepted and dropped on sending, from its statistics; `None` if it

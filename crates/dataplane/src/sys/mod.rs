@@ -2,15 +2,20 @@
 //! crate is here, except for one call in `netns`.
 
 pub mod bpf;
+pub mod btf;
 pub mod interface;
+pub mod mapping;
 pub mod memory;
 pub mod netlink;
 pub mod packet;
+pub mod ring;
 pub mod signal;
 pub mod tcp_info;
 pub mod thread;
 pub mod udp;
 pub mod wait;
+pub mod xdp;
+pub mod xsk;
 
 use std::io;
 

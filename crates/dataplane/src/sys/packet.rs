@@ -59,14 +59,7 @@ impl Receiver {
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         }
-        // Promiscuous mode, which ends when the socket is closed.
-        let membership = libc::packet_mreq {
-            mr_ifindex: interface as libc::c_int,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)?;
+        make_promiscuous(&socket, interface)?;
         bind(&socket, interface, libc::ETH_P_ALL as u16)?;
         Ok(Receiver { socket, messages: Messages::new(), staged: Vec::with_capacity(BATCH), missed: 0 })
     }
@@ -193,6 +186,28 @@ impl Sender {
         let sent = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages, count as _, libc::MSG_DONTWAIT as _) };
         Ok(check(sent)? as usize)
     }
+}
+
+/// Sets an interface to promiscuous mode for as long as the descriptor is open. Nothing is received
+/// by it.
+///
+/// # Errors
+/// EPERM without CAP_NET_RAW; ENODEV.
+pub fn promiscuous(interface: u32) -> io::Result<OwnedFd> {
+    let socket = open()?;
+    make_promiscuous(&socket, interface)?;
+    Ok(socket)
+}
+
+/// Promiscuous mode, which ends when the socket is closed.
+fn make_promiscuous(socket: &OwnedFd, interface: u32) -> io::Result<()> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: interface as libc::c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
 }
 
 impl AsFd for Receiver {

@@ -1,0 +1,288 @@
+//! One direction of a bridge by AF_XDP: frames stay where the kernel has put them until they have
+//! left.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use altq_engine::shape::pacer::SEEN_LATE;
+use altq_engine::units::Nanos;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use super::super::edge::RETRY;
+use super::super::ends::Ends;
+use crate::edge::{BATCH, Blocked, Edge, EdgeCounters, Sent, Want, Woken};
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::partial::complete;
+use crate::pool::{HEAD, Pool};
+use crate::stop::Stop;
+use crate::sys::interface::Interface;
+use crate::sys::mapping::Part;
+use crate::sys::wait::{now, wait};
+use crate::sys::xsk::{Descriptor, Incoming, Outgoing, QUEUES};
+
+/// Bytes of an Ethernet header, and of one with a VLAN tag.
+const ETHERNET: usize = 14;
+const TAGGED: usize = 18;
+
+/// What lasts while a direction runs, and ends with its descriptors: the program that hands frames
+/// over, promiscuous mode, and the lock of the direction.
+pub(super) type Held = (OwnedFd, OwnedFd, Lock);
+
+/// One direction of a bridge.
+///
+/// The rings of a direction are its own: it receives from the queues of one interface and sends by
+/// a queue of the other, and the slots of its frames never get to the opposite direction. So each
+/// ring has one thread, and a frame is copied neither on its way through the loop nor for sending.
+pub struct RingWay {
+    ends: Ends,
+    incoming: Vec<Incoming>,
+    /// Slots that each queue has, empty or with a frame that was not received yet.
+    with_queue: Vec<u32>,
+    /// The queue that is received from first, in turn.
+    first: usize,
+    outgoing: Outgoing,
+    /// How many of the frames that the loop wants to send first are in the send ring, but not yet
+    /// with the device.
+    offered: usize,
+    /// The pool over this direction's slots, until the loop takes it.
+    pool: Option<Pool>,
+    /// Where the slots begin in the shared memory, in bytes.
+    base: u64,
+    /// The longest frame that the outgoing interface takes, in bytes.
+    longest: usize,
+    zero_copy: bool,
+    stop: Stop,
+    counters: EdgeCounters,
+    /// Frames that the device had dropped before the start.
+    dropped_before: u64,
+    spin: Nanos,
+    _held: Held,
+}
+
+impl RingWay {
+    /// The direction from the queues of `from` to a queue of `to`, with slots in `slots`.
+    pub(super) fn new(
+        (from, to): (Interface, Interface),
+        (incoming, outgoing): (Vec<Incoming>, Outgoing),
+        slots: Part,
+        zero_copy: bool,
+        (stop, spin): (Stop, Nanos),
+        held: Held,
+    ) -> RingWay {
+        let dropped_before = to.dropped_on_sending().unwrap_or(0);
+        let longest = longest(&to).unwrap_or(usize::MAX);
+        RingWay {
+            ends: Ends::new(from, to),
+            with_queue: vec![0; incoming.len()],
+            incoming,
+            first: 0,
+            outgoing,
+            offered: 0,
+            base: slots.offset() as u64,
+            pool: Some(Pool::shared(slots)),
+            longest,
+            zero_copy,
+            stop,
+            counters: EdgeCounters::default(),
+            dropped_before,
+            spin,
+            _held: held,
+        }
+    }
+
+    /// The slot at an address in the shared memory: its handle, and the place in it. `None` for an
+    /// address that is not one of this direction's.
+    fn slot(&self, pool: &Pool, address: u64) -> Option<(u32, usize)> {
+        let at = usize::try_from(address.checked_sub(self.base)?).ok()?;
+        let handle = at / HEAD;
+        (handle < pool.heads()).then_some((handle as u32, at % HEAD))
+    }
+
+    /// Takes back the slots of frames that the device has sent.
+    fn take_back(&mut self, pool: &mut Pool) {
+        while let Some(address) = self.outgoing.done.pop() {
+            if let Some((handle, _)) = self.slot(pool, address) {
+                pool.give_back(handle);
+            }
+        }
+        self.outgoing.done.release();
+    }
+
+    /// Takes a frame that has come in.
+    fn arrive(&mut self, pool: &mut Pool, frame: Descriptor, out: &mut Vec<u32>) {
+        let len = frame.len as usize;
+        self.counters.received += 1;
+        self.counters.received_bytes += len as u64;
+        let Some((handle, start)) = self.slot(pool, frame.addr) else {
+            self.counters.unreadable += 1;
+            return;
+        };
+        if len < ETHERNET || !pool.place(handle, start, len) {
+            self.counters.unreadable += 1;
+            pool.free(handle);
+        } else if len > self.longest {
+            // The kernel does not check this when it sends from here.
+            self.counters.refused += 1;
+            pool.free(handle);
+        } else {
+            complete(pool.head_mut(handle));
+            out.push(handle);
+        }
+    }
+
+    /// Gives the queues empty slots. False if one has none left.
+    fn refill(&mut self, pool: &mut Pool) -> Result<bool, Error> {
+        let mut all = true;
+        for (queue, with_queue) in self.incoming.iter_mut().zip(&mut self.with_queue) {
+            let before = *with_queue;
+            while *with_queue < queue.fill.size() {
+                let Some(handle) = pool.take() else { break };
+                if !queue.fill.push(self.base + u64::from(handle) * HEAD as u64) {
+                    pool.free(handle);
+                    break;
+                }
+                *with_queue += 1;
+            }
+            if *with_queue > before {
+                queue.fill.publish();
+                match queue.wake().map_err(|error| (error.raw_os_error(), error)) {
+                    Ok(()) | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {}
+                    Err((Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV), _)) => return Err(self.ends.down()),
+                    Err((_, error)) => return Err(Error::of("receiving by AF_XDP", error)),
+                }
+            }
+            all &= *with_queue > 0;
+        }
+        Ok(all)
+    }
+
+    /// Has the kernel take frames from the send ring, as many as it will.
+    fn hand_over(&mut self) -> Result<(), Error> {
+        let mut left = self.outgoing.frames.pending();
+        // A driver that does without copying takes them by itself, and says if it must be woken.
+        // The kernel takes some with each call.
+        while left > 0 && (!self.zero_copy || self.outgoing.frames.needs_wakeup()) {
+            match self.outgoing.wake() {
+                // EBUSY: the device dropped one, which its own statistics count.
+                Ok(()) | Err(Errno::AGAIN | Errno::BUSY | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => {}
+                Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => return Err(self.ends.down()),
+                Err(error) => return Err(Error::of("sending by AF_XDP", error.into())),
+            }
+            let still = self.outgoing.frames.pending();
+            if still >= left {
+                break;
+            }
+            left = still;
+        }
+        Ok(())
+    }
+
+    /// Looks, if it is time for that, whether the interfaces still carry frames, and how long ones.
+    fn look_if_due(&mut self, now: Nanos) -> Result<(), Error> {
+        if self.ends.look_if_due(now)?
+            && let Some(longest) = longest(&self.ends.to)
+        {
+            self.longest = longest;
+        }
+        Ok(())
+    }
+}
+
+/// The longest frame that an interface sends, as `is_skb_forwardable` of net/core/dev.c counts it:
+/// with one VLAN tag. `None` if it is gone.
+fn longest(interface: &Interface) -> Option<usize> {
+    interface.mtu().ok().map(|mtu| mtu as usize + TAGGED)
+}
+
+impl Edge for RingWay {
+    fn now(&mut self) -> Nanos {
+        now()
+    }
+
+    fn seen_late(&self) -> Nanos {
+        SEEN_LATE
+    }
+
+    fn pool(&mut self, _: usize, _: usize) -> Pool {
+        // Asked a second time, there is nothing left to give.
+        self.pool.take().unwrap_or_else(|| Pool::new(0, 0))
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
+        self.take_back(pool);
+        let (before, queues) = (out.len(), self.incoming.len());
+        for turn in 0..queues {
+            let at = (self.first + turn) % queues;
+            while out.len() - before < BATCH
+                && let Some(frame) = self.incoming[at].frames.pop()
+            {
+                self.with_queue[at] = self.with_queue[at].saturating_sub(1);
+                self.arrive(pool, frame, out);
+            }
+            self.incoming[at].frames.release();
+        }
+        self.first = (self.first + 1) % queues.max(1);
+        self.refill(pool)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], _: &[Nanos]) -> Result<Sent, Error> {
+        self.take_back(pool);
+        while let Some(handle) = frames.get(self.offered) {
+            let (at, len) = pool.span(*handle);
+            let frame = Descriptor { addr: self.base + at as u64, len: len as u32, options: 0 };
+            if !self.outgoing.frames.push(frame) {
+                break;
+            }
+            pool.lend(*handle);
+            self.offered += 1;
+        }
+        self.outgoing.frames.publish();
+        self.hand_over()?;
+        // What the kernel has not taken yet stays with the loop, which comes back with it: so the
+        // backlog stays in the queues. A driver that does without copying takes what is in the
+        // ring.
+        let left = if self.zero_copy { 0 } else { self.outgoing.frames.pending() as usize };
+        let done = self.offered.saturating_sub(left);
+        self.offered -= done;
+        self.counters.sent += done as u64;
+        if done == frames.len() {
+            return Ok(Sent { done, blocked: None });
+        }
+        self.counters.blocked += 1;
+        let now = now();
+        self.look_if_due(now)?;
+        Ok(Sent { done, blocked: Some(Blocked::Until(now + RETRY)) })
+    }
+
+    fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
+        let now = now();
+        self.look_if_due(now)?;
+        if self.zero_copy {
+            self.hand_over()?;
+        }
+        let (count, until) = (self.incoming.len().min(QUEUES), deadline.unwrap_or(Nanos::MAX).min(self.ends.look_at()));
+        let frames = if want.frames { PollFlags::IN } else { PollFlags::empty() };
+        let mut watched: [PollFd<'_>; QUEUES + 1] = std::array::from_fn(|at| match self.incoming.get(at) {
+            Some(queue) if at < count => PollFd::from_borrowed_fd(queue.socket.as_fd(), frames),
+            _ => PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+        });
+        wait(&mut watched[..=count], now, until, self.spin)?;
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        Ok(Woken { frames: watched[..count].iter().any(is_ready), stop: is_ready(&watched[count]) })
+    }
+
+    fn stopped(&mut self) -> bool {
+        self.stop.is_set()
+    }
+
+    fn counters(&mut self) -> EdgeCounters {
+        let lost = self.incoming.iter().map(|queue| queue.lost(self.zero_copy));
+        let (missed, too_long) = lost.fold((0, 0), |sum, one| (sum.0 + one.missed, sum.1 + one.too_long));
+        self.counters.missed = missed;
+        if let Some(dropped) = self.ends.to.dropped_on_sending() {
+            self.counters.lost = dropped.saturating_sub(self.dropped_before);
+        }
+        EdgeCounters { unreadable: self.counters.unreadable + too_long, ..self.counters }
+    }
+}

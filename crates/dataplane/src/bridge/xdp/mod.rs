@@ -1,0 +1,261 @@
+//! A bridge between two interfaces by AF_XDP, which shapes what it forwards.
+//!
+//! A program at each interface hands the frames that come in to sockets, before the kernel's
+//! network stack has them. Frames lie in memory that the kernel shares: where it has put a frame,
+//! the loop leaves it until it was sent. Both directions are opened together, because an
+//! interface's queue has one socket and both of its ends: one direction receives by it, the other
+//! one sends.
+//!
+//! What packet sockets tell, AF_XDP does not: that a frame is a super-packet, that its checksum is
+//! left to the device, that its VLAN tag is beside it. Super-packets are kept away: a driver with
+//! native XDP, veth's too, has its peer or itself send and merge none, and other drivers must not
+//! merge (`gro`). Open checksums are told from the frame and completed ([`crate::partial`]). A tag
+//! is put back by the program, or the driver must leave it in the frame (`rxvlan`).
+
+mod edge;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use altq_config::Link;
+use altq_engine::units::Nanos;
+
+use super::ends::check;
+use super::forward::FRAMES;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::pool::HEAD;
+use crate::running::{Starting, Xdp, find};
+use crate::shaper::{self, Tuning};
+use crate::stop::Stop;
+use crate::sys::interface::Interface;
+use crate::sys::mapping::{Mapping, Part};
+use crate::sys::xdp::Mode;
+use crate::sys::xsk::{self, Device};
+use crate::sys::{btf, packet, xdp};
+use crate::ways::Way;
+pub use edge::RingWay;
+
+/// Bytes before layer 3 in a frame with two VLAN tags.
+const HEADERS: usize = 22;
+/// ETHTOOL_GGRO: whether frames are merged on reception.
+const GGRO: u32 = 0x2b;
+
+/// The bridges of a policy that are carried by AF_XDP.
+pub(crate) struct Pairs {
+    choice: Xdp,
+    tuning: Tuning,
+    /// Directions whose opposite has begun: from, to and the edge.
+    open: Vec<(String, String, RingWay)>,
+    /// Directions whose opposite could not be carried so.
+    refused: Vec<(String, String)>,
+}
+
+impl Pairs {
+    /// None yet.
+    pub fn new(choice: Xdp, tuning: Tuning) -> Pairs {
+        Pairs { choice, tuning, open: Vec::new(), refused: Vec::new() }
+    }
+
+    /// The edge of a direction; `None` if packet sockets are to carry it.
+    ///
+    /// # Errors
+    /// [`Error::Xdp`] and others if AF_XDP was asked for and cannot carry the bridge. Errors of the
+    /// interfaces and of their locks in any case.
+    pub fn edge(
+        &mut self,
+        starting: &mut Starting,
+        ways: &[Way<'_>],
+        from: &str,
+        to: &str,
+    ) -> Result<Option<RingWay>, Error> {
+        if let Some(at) = self.open.iter().position(|(a, b, _)| (a.as_str(), b.as_str()) == (from, to)) {
+            return Ok(Some(self.open.swap_remove(at).2));
+        }
+        if self.choice == Xdp::Off || self.refused.iter().any(|(a, b)| (a.as_str(), b.as_str()) == (from, to)) {
+            return Ok(None);
+        }
+        let frames = [self.frames(ways, from, to), self.frames(ways, to, from)];
+        match open((from, to), frames, &starting.stop, starting.spin) {
+            Ok((forth, back, note)) => {
+                starting.notes.push(note);
+                self.open.push((to.to_owned(), from.to_owned(), back));
+                Ok(Some(forth))
+            }
+            Err(error) if self.choice == Xdp::Auto && may_fall_back(&error) => {
+                starting.notes.push(format!("{error}; packet sockets carry it"));
+                self.refused.push((to.to_owned(), from.to_owned()));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many frames may wait in a direction.
+    fn frames(&self, ways: &[Way<'_>], from: &str, to: &str) -> usize {
+        let link: Option<&Link> = ways.iter().find_map(|way| match *way {
+            Way::Bridge { from: a, to: b, link } if (a, b) == (from, to) => link,
+            _ => None,
+        });
+        link.map_or(FRAMES, |link| shaper::frames(link, self.tuning.memory, true))
+    }
+}
+
+/// True if packet sockets may carry what AF_XDP cannot.
+fn may_fall_back(error: &Error) -> bool {
+    matches!(error, Error::Xdp(_) | Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Io { .. })
+}
+
+/// Opens both directions of a bridge, with room for so many frames that wait in each; and a note
+/// about how it runs.
+fn open(
+    (from, to): (&str, &str),
+    frames: [usize; 2],
+    stop: &Stop,
+    spin: Nanos,
+) -> Result<(RingWay, RingWay, String), Error> {
+    let interfaces = [find(from)?, find(to)?];
+    interfaces.iter().try_for_each(check)?;
+    interfaces.iter().try_for_each(suits)?;
+    let [first_lock, second_lock] = [Lock::take(from, true)?, Lock::take(to, true)?];
+    let [first_queues, second_queues] = [interfaces[0].queues(), interfaces[1].queues()];
+    // Slots for frames that wait, for those to come, and for those that the device is sending.
+    let slots = |frames: usize, queues: usize| frames + xsk::fill_slots(queues) + xsk::COMPLETION as usize;
+    let first = slots(frames[0], first_queues) * HEAD;
+    let whole = first + slots(frames[1], second_queues) * HEAD;
+    let memory = Arc::new(Mapping::new(whole).map_err(|error| Error::of("memory for AF_XDP", error))?);
+    let queues = [(interfaces[0].index, first_queues), (interfaces[1].index, second_queues)];
+    let opened = sockets(queues, &memory).map_err(|error| no_sockets(error, whole))?;
+    let [one, other] = opened.devices;
+    let [(first_program, first_mode), (second_program, second_mode)] =
+        [attach(&interfaces[0], &one)?, attach(&interfaces[1], &other)?];
+    let note = format!(
+        "{from} and {to} by AF_XDP: {}, {}, {}; open checksums of TCP and UDP are completed, others (SCTP, inside \
+         tunnels) are not: switch them off where frames come from (`ethtool -K IF tx off`)",
+        named(from, first_mode),
+        named(to, second_mode),
+        if opened.zero_copy { "without copying" } else { "the kernel copies" },
+    );
+    let promiscuous = |interface: &Interface| {
+        packet::promiscuous(interface.index).map_err(|error| Error::of("promiscuous mode", error))
+    };
+    let first_held = (first_program, promiscuous(&interfaces[0])?, first_lock);
+    let second_held = (second_program, promiscuous(&interfaces[1])?, second_lock);
+    let [first_slots, second_slots] = Part::halves(&memory, first);
+    // Each direction keeps an eye on both interfaces.
+    let opposite = (find(to)?, find(from)?);
+    let [from, to] = interfaces;
+    let (rings, zero_copy) = ((one.incoming, other.outgoing), opened.zero_copy);
+    let forth = RingWay::new((from, to), rings, first_slots, zero_copy, (stop.clone(), spin), first_held);
+    let rings = (other.incoming, one.outgoing);
+    let back = RingWay::new(opposite, rings, second_slots, zero_copy, (stop.clone(), spin), second_held);
+    Ok((forth, back, note))
+}
+
+fn named(interface: &str, mode: Mode) -> String {
+    match mode {
+        Mode::Native => format!("in the driver of {interface}"),
+        Mode::Generic => format!("in the kernel's stack at {interface}"),
+    }
+}
+
+/// Checks what can be known of an interface beforehand.
+fn suits(interface: &Interface) -> Result<(), Error> {
+    let name = &interface.name;
+    let refuse = |why: String| Err(Error::Xdp(why));
+    let (mtu, most) = (interface.mtu().unwrap_or(0) as usize, xsk::LONGEST - HEADERS);
+    if mtu > most {
+        return refuse(format!("the MTU of {name} is {mtu}, and it carries at most {most}"));
+    }
+    if interface.queues() > xsk::QUEUES {
+        let most = xsk::QUEUES;
+        return refuse(format!("{name} has more than {most} queues; `ethtool -L {name} combined {most}` has fewer"));
+    }
+    match interface.driver().as_str() {
+        // The program puts tags back, or `attach` refuses.
+        VETH => Ok(()),
+        "tun" => refuse(format!("whoever is behind {name}, a TUN or TAP interface, may send super-packets")),
+        _ if interface.takes_tags_off() => refuse(format!(
+            "{name} takes VLAN tags off before a program sees the frame; `ethtool -K {name} rxvlan off` leaves them"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The driver of veth pairs.
+const VETH: &str = "veth";
+
+/// Opens the sockets, without copying if both drivers can do that, with copying otherwise.
+fn sockets(queues: [(u32, usize); 2], memory: &Arc<Mapping>) -> io::Result<xsk::Devices> {
+    xsk::open(queues, memory, false).or_else(|error| match error.raw_os_error() {
+        // These have nothing to do with copying.
+        Some(libc::EPERM | libc::EACCES | libc::EAFNOSUPPORT | libc::EBUSY | libc::E2BIG | libc::ENOBUFS) => Err(error),
+        _ => xsk::open(queues, memory, true),
+    })
+}
+
+/// Why there are no sockets.
+fn no_sockets(error: io::Error, bytes: usize) -> Error {
+    Error::Xdp(match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => return Error::of("AF_XDP", error),
+        Some(libc::EAFNOSUPPORT) => "this kernel has none (CONFIG_XDP_SOCKETS)".to_owned(),
+        Some(libc::EBUSY) => "another program has a queue of one of the interfaces".to_owned(),
+        Some(libc::E2BIG) => "an interface has more queues than its driver says".to_owned(),
+        Some(libc::ENOBUFS) => {
+            format!("{} MB of memory cannot be kept in place; `ulimit -l` says how much may be", bytes >> 20)
+        }
+        _ => format!("its sockets cannot be opened ({error})"),
+    })
+}
+
+/// Hands the frames that come in at an interface to its sockets.
+fn attach(interface: &Interface, device: &Device) -> Result<(OwnedFd, Mode), Error> {
+    let name = &interface.name;
+    let map = xdp::sockets(device.incoming.len() as u32).map_err(|error| no_program(name, error))?;
+    for (queue, incoming) in device.incoming.iter().enumerate() {
+        xdp::give(map.as_fd(), queue as u32, incoming.socket.as_fd()).map_err(|error| no_program(name, error))?;
+    }
+    let redirect = |mode: Mode, tag_of: Option<u32>| {
+        xdp::redirect_to(map.as_fd(), interface.index, mode, tag_of).map(|program| (program, mode))
+    };
+    if interface.driver() == VETH {
+        let description = std::fs::read(btf::KERNEL).unwrap_or_default();
+        let Some(tag_of) = btf::function(&description, xdp::TAG_OF) else {
+            return Err(Error::Xdp(format!(
+                "the kernel does not tell the VLAN tags of frames at {name}, a veth interface (Linux 6.8 does, with \
+                 {})",
+                btf::KERNEL
+            )));
+        };
+        return redirect(Mode::Native, Some(tag_of)).map_err(|error| no_program(name, error));
+    }
+    match redirect(Mode::Native, None) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            if interface.ethtool(GGRO) == Some(true) {
+                return Err(Error::Xdp(format!(
+                    "the driver of {name} has no XDP of its own, and {name} merges frames before the kernel's; \
+                     `ethtool -K {name} gro off` keeps them apart"
+                )));
+            }
+            redirect(Mode::Generic, None).map_err(|error| no_program(name, error))
+        }
+        other => other.map_err(|error| no_program(name, error)),
+    }
+}
+
+/// Why an interface has no program.
+fn no_program(name: &str, error: io::Error) -> Error {
+    Error::Xdp(match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            return Error::NotPermitted { what: "an XDP program", right: "CAP_NET_ADMIN and CAP_BPF", source: error };
+        }
+        Some(libc::EBUSY | libc::EEXIST) => {
+            format!("another XDP program is attached to {name}; `ip link show dev {name}` shows it")
+        }
+        // What veth says (`veth_xdp_set` of drivers/net/veth.c); other drivers use the first one.
+        Some(libc::ERANGE) => format!("the MTU of {name}, or of its peer, is too large for a program there"),
+        Some(libc::ENOSPC) => format!("the peer of {name} sends by more queues than {name} receives from"),
+        _ => format!("{name} takes no program ({error})"),
+    })
+}
