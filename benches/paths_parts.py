@@ -21,7 +21,7 @@ def bulk(world, path, rate, seconds):
 def tcp(world, arguments):
     part = Part("tcp", "TCP with super-packets: goodput of one connection",
                 ["rate", "path", "Mbit/s", "of htb", "worst", "wanted"])
-    paths = chosen(arguments, ["none", "htb", "bridge", "nfqueue", "kernel"], part)
+    paths = chosen(arguments, ["none", "htb", "bridge", "xdp", "nfqueue", "kernel"], part)
     seconds = arguments.seconds or 5
     for rate in arguments.rates or [100 * MBIT, GBIT, 10 * GBIT]:
         found = interleaved(part, arguments, named(rate), paths, lambda path: bulk(world, path, rate, seconds))
@@ -68,7 +68,7 @@ def some(rate):
 def pps(world, arguments):
     part = Part("pps", "64-byte UDP packets a second at saturation, link of 10 Gbit/s",
                 ["senders", "path", "thousand/s", "of htb", "worst", "wanted"])
-    paths = chosen(arguments, ["alone", "none", "htb", "bridge", "nfqueue", "kernel"], part)
+    paths = chosen(arguments, ["alone", "none", "htb", "bridge", "xdp", "nfqueue", "kernel"], part)
     seconds = arguments.seconds or 3
     best = {}
 
@@ -99,7 +99,7 @@ def pps(world, arguments):
 def rtt(world, arguments):
     part = Part("rtt", "Idle round trip of a byte over UDP, link of 1 Gbit/s (medians of the medians, in us)",
                 ["path", "p50", "worst", "p99", "over none", "over htb", "wanted"])
-    paths = ["none", "htb", "bridge", "bridge+realtime", "nfqueue", "nfqueue+realtime", "kernel"]
+    paths = ["none", "htb", "bridge", "bridge+realtime", "xdp", "nfqueue", "nfqueue+realtime", "kernel"]
     paths = chosen(arguments, paths, part)
     seconds = arguments.seconds or 3
 
@@ -135,7 +135,7 @@ def rtt(world, arguments):
 def flood(world, arguments):
     part = Part("flood", "A flood of 64-byte packets at three times capacity, and a class within its guarantee",
                 ["what is full", "path", "best, thousand/s", "offered", "delivered", "worst", "kept", "worst"])
-    paths = chosen(arguments, ["htb", "bridge", "nfqueue", "kernel"], part)
+    paths = chosen(arguments, ["htb", "bridge", "xdp", "nfqueue", "kernel"], part)
     seconds, senders = arguments.seconds or 2, max(os.cpu_count(), 1)
     guarded = 9_500_000
 
@@ -185,7 +185,7 @@ def flood(world, arguments):
 def cpu(world, arguments):
     part = Part("cpu", "Processor time at 300 Mbit/s of full packets, 330 offered; altq run held to one processor",
                 ["path", "of its processor", "worst", "delivered, Mbit/s", "busy processors"])
-    paths = chosen(arguments, ["none", "htb", "bridge", "nfqueue", "kernel"], part)
+    paths = chosen(arguments, ["none", "htb", "bridge", "xdp", "nfqueue", "kernel"], part)
     seconds, rate = arguments.seconds or 8, 300 * MBIT
     last = max(os.sched_getaffinity(0))
     rest = os.sched_getaffinity(0) - {last} or {last}

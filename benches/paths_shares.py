@@ -9,6 +9,7 @@ from paths_world import FIRST, FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, SHAR
 # Where packets are shaped: the path, the device, who sends to whom, and whether through NAT.
 PLACES = {
     "bridge": ("bridge", None, "a", "b", False),
+    "xdp": ("xdp", None, "a", "b", False),
     "nfqueue, forwarded, egress": ("nfqueue", "wan", "a", "b", True),
     "nfqueue, forwarded, ingress": ("nfqueue", "lan ingress", "a", "b", True),
     "nfqueue, local, egress": ("nfqueue", "wan", "router", "b", False),

@@ -349,7 +349,7 @@ class World:
 
     def to(self, path, family=4):
         """The address of host b on the way that a path shapes."""
-        net = 3 if path.startswith("bridge") else 2
+        net = 3 if path.startswith(("bridge", "xdp")) else 2
         return f"10.9.{net}.2" if family == 4 else f"fd09:{net}::2"
 
     def popen(self, host, words, **options):
@@ -418,8 +418,8 @@ class World:
     @contextlib.contextmanager
     def shaped(self, path, rate, device=None, scheduler="htb", limit=1000, **options):
         """A path shapes meanwhile what goes from a to b, or what `device` says: `none`, `htb` (the
-        kernel's own), `bridge`, `nfqueue` or `kernel`; the last three are altq's and may end with
-        `+realtime`."""
+        kernel's own), `bridge`, `xdp` (a bridge by AF_XDP), `nfqueue` or `kernel`; the last four are
+        altq's and may end with `+realtime`."""
         kind, _, realtime = path.partition("+")
         if kind == "none":
             yield Shaper()
@@ -434,17 +434,18 @@ class World:
             finally:
                 self.inside("router", ["tc", "qdisc", "del", "dev", "wan", "root"])
         else:
-            where = {"bridge": ("middle", "bridge a b")}.get(kind, ("router", "wan"))
+            where = ("middle", "bridge a b") if kind in ("bridge", "xdp") else ("router", "wan")
             text = policy(device or where[1], rate, scheduler, limit, "kernel" if kind == "kernel" else None)
-            with self.altq_run(where[0], text, bool(realtime), **options) as shaper:
+            with self.altq_run(where[0], text, bool(realtime), kind == "xdp", **options) as shaper:
                 yield shaper
 
     @contextlib.contextmanager
-    def altq_run(self, host, text, realtime, interval="200ms", **options):
+    def altq_run(self, host, text, realtime, xdp=False, interval="200ms", **options):
         self.number += 1
         file, out, err = (self.scratch / f"{self.number}.{kind}" for kind in ("altq", "jsonl", "err"))
         file.write_text(text)
         words = [self.altq, "run", str(file), "--json", "--interval", interval] + ["--realtime"] * realtime
+        words += ["--xdp", "on"] * xdp
         with open(out, "w") as stdout, open(err, "w") as stderr:
             process = self.popen(host, words, stdout=stdout, stderr=stderr, **options)
         shaper = Shaper(process, out)

@@ -1,7 +1,7 @@
 //! One direction of a bridge by AF_XDP: frames stay where the kernel has put them until they have
 //! left.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use altq_engine::shape::pacer::SEEN_LATE;
 use altq_engine::units::Nanos;
@@ -26,8 +26,8 @@ const ETHERNET: usize = 14;
 const TAGGED: usize = 18;
 
 /// What lasts while a direction runs, and ends with its descriptors: the program that hands frames
-/// over, promiscuous mode, and the lock of the direction.
-pub(super) type Held = (OwnedFd, OwnedFd, Lock);
+/// over, its map of sockets, promiscuous mode, and the lock of the direction.
+pub(super) type Held = ([OwnedFd; 3], Lock);
 
 /// One direction of a bridge.
 ///
@@ -57,38 +57,61 @@ pub struct RingWay {
     /// Frames that the device had dropped before the start.
     dropped_before: u64,
     spin: Nanos,
-    _held: Held,
+    _held: Option<Held>,
 }
 
 impl RingWay {
-    /// The direction from the queues of `from` to a queue of `to`, with slots in `slots`.
+    /// The direction from the queues of `from` to a queue of `to`, with slots in `slots`, of which
+    /// the queues get some for what will come in.
+    ///
+    /// # Errors
+    /// [`Error::Interface`]: it is down or gone.
     pub(super) fn new(
         (from, to): (Interface, Interface),
         (incoming, outgoing): (Vec<Incoming>, Outgoing),
         slots: Part,
         zero_copy: bool,
         (stop, spin): (Stop, Nanos),
-        held: Held,
-    ) -> RingWay {
+    ) -> Result<RingWay, Error> {
         let dropped_before = to.dropped_on_sending().unwrap_or(0);
         let longest = longest(&to).unwrap_or(usize::MAX);
-        RingWay {
+        let base = slots.offset() as u64;
+        let mut pool = Pool::shared(slots);
+        let mut way = RingWay {
             ends: Ends::new(from, to),
             with_queue: vec![0; incoming.len()],
             incoming,
             first: 0,
             outgoing,
             offered: 0,
-            base: slots.offset() as u64,
-            pool: Some(Pool::shared(slots)),
+            base,
+            pool: None,
             longest,
             zero_copy,
             stop,
             counters: EdgeCounters::default(),
             dropped_before,
             spin,
-            _held: held,
-        }
+            _held: None,
+        };
+        way.refill(&mut pool)?;
+        way.pool = Some(pool);
+        Ok(way)
+    }
+
+    /// The interface at which frames come in.
+    pub(super) fn input(&self) -> &Interface {
+        &self.ends.from
+    }
+
+    /// The sockets of its queues, in order.
+    pub(super) fn sockets(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+        self.incoming.iter().map(|queue| queue.socket.as_fd())
+    }
+
+    /// Keeps what must last as long as the direction runs.
+    pub(super) fn hold(&mut self, held: Held) {
+        self._held = Some(held);
     }
 
     /// The slot at an address in the shared memory: its handle, and the place in it. `None` for an

@@ -15,7 +15,7 @@
 mod edge;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use altq_config::Link;
@@ -32,8 +32,7 @@ use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::mapping::{Mapping, Part};
 use crate::sys::xdp::Mode;
-use crate::sys::xsk::{self, Device};
-use crate::sys::{btf, packet, xdp};
+use crate::sys::{btf, packet, xdp, xsk};
 use crate::ways::Way;
 pub use edge::RingWay;
 
@@ -127,29 +126,32 @@ fn open(
     let memory = Arc::new(Mapping::new(whole).map_err(|error| Error::of("memory for AF_XDP", error))?);
     let queues = [(interfaces[0].index, first_queues), (interfaces[1].index, second_queues)];
     let opened = sockets(queues, &memory).map_err(|error| no_sockets(error, whole))?;
-    let [one, other] = opened.devices;
-    let [(first_program, first_mode), (second_program, second_mode)] =
-        [attach(&interfaces[0], &one)?, attach(&interfaces[1], &other)?];
-    let note = format!(
-        "{from} and {to} by AF_XDP: {}, {}, {}; open checksums of TCP and UDP are completed, others (SCTP, inside \
-         tunnels) are not: switch them off where frames come from (`ethtool -K IF tx off`)",
-        named(from, first_mode),
-        named(to, second_mode),
-        if opened.zero_copy { "without copying" } else { "the kernel copies" },
-    );
+    let ([one, other], zero_copy) = (opened.devices, opened.zero_copy);
+    let [first_slots, second_slots] = Part::halves(&memory, first);
+    // Each direction looks after both interfaces.
+    let opposite = (find(to)?, find(from)?);
+    let [first_interface, second_interface] = interfaces;
+    let (ends, rings) = ((first_interface, second_interface), (one.incoming, other.outgoing));
+    let mut forth = RingWay::new(ends, rings, first_slots, zero_copy, (stop.clone(), spin))?;
+    let rings = (other.incoming, one.outgoing);
+    let mut back = RingWay::new(opposite, rings, second_slots, zero_copy, (stop.clone(), spin))?;
     let promiscuous = |interface: &Interface| {
         packet::promiscuous(interface.index).map_err(|error| Error::of("promiscuous mode", error))
     };
-    let first_held = (first_program, promiscuous(&interfaces[0])?, first_lock);
-    let second_held = (second_program, promiscuous(&interfaces[1])?, second_lock);
-    let [first_slots, second_slots] = Part::halves(&memory, first);
-    // Each direction keeps an eye on both interfaces.
-    let opposite = (find(to)?, find(from)?);
-    let [from, to] = interfaces;
-    let (rings, zero_copy) = ((one.incoming, other.outgoing), opened.zero_copy);
-    let forth = RingWay::new((from, to), rings, first_slots, zero_copy, (stop.clone(), spin), first_held);
-    let rings = (other.incoming, one.outgoing);
-    let back = RingWay::new(opposite, rings, second_slots, zero_copy, (stop.clone(), spin), second_held);
+    // From here on frames come in.
+    let mut modes = Vec::with_capacity(2);
+    for (way, lock) in [(&mut forth, first_lock), (&mut back, second_lock)] {
+        let promiscuous = promiscuous(way.input())?;
+        let (program, map, mode) = attach(way)?;
+        modes.push(named(&way.input().name, mode));
+        way.hold(([program, map, promiscuous], lock));
+    }
+    let note = format!(
+        "{from} and {to} by AF_XDP: {}; {}; open checksums of TCP and UDP are completed, others (SCTP, inside tunnels) \
+         are not: switch them off where frames come from (`ethtool -K IF tx off`)",
+        modes.join(", "),
+        if zero_copy { "frames are not copied" } else { "the kernel copies frames" },
+    );
     Ok((forth, back, note))
 }
 
@@ -205,19 +207,26 @@ fn no_sockets(error: io::Error, bytes: usize) -> Error {
         Some(libc::ENOBUFS) => {
             format!("{} MB of memory cannot be kept in place; `ulimit -l` says how much may be", bytes >> 20)
         }
-        _ => format!("its sockets cannot be opened ({error})"),
+        _ => format!("the sockets cannot be opened ({error})"),
     })
 }
 
-/// Hands the frames that come in at an interface to its sockets.
-fn attach(interface: &Interface, device: &Device) -> Result<(OwnedFd, Mode), Error> {
-    let name = &interface.name;
-    let map = xdp::sockets(device.incoming.len() as u32).map_err(|error| no_program(name, error))?;
-    for (queue, incoming) in device.incoming.iter().enumerate() {
-        xdp::give(map.as_fd(), queue as u32, incoming.socket.as_fd()).map_err(|error| no_program(name, error))?;
+/// Hands the frames that come in to the sockets of a direction: by a program, and a map of sockets.
+fn attach(way: &RingWay) -> Result<(OwnedFd, OwnedFd, Mode), Error> {
+    let name = &way.input().name;
+    let map = xdp::sockets(way.sockets().len() as u32).map_err(|error| no_program(name, error))?;
+    for (queue, socket) in way.sockets().enumerate() {
+        xdp::give(map.as_fd(), queue as u32, socket).map_err(|error| no_program(name, error))?;
     }
+    let (program, mode) = redirect(way.input(), map.as_fd())?;
+    Ok((program, map, mode))
+}
+
+/// Attaches the program that fits an interface and its driver.
+fn redirect(interface: &Interface, map: BorrowedFd<'_>) -> Result<(OwnedFd, Mode), Error> {
+    let name = &interface.name;
     let redirect = |mode: Mode, tag_of: Option<u32>| {
-        xdp::redirect_to(map.as_fd(), interface.index, mode, tag_of).map(|program| (program, mode))
+        xdp::redirect_to(map, interface.index, mode, tag_of).map(|program| (program, mode))
     };
     if interface.driver() == VETH {
         let description = std::fs::read(btf::KERNEL).unwrap_or_default();
