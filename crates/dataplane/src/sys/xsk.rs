@@ -68,7 +68,8 @@ pub struct Incoming {
 
 /// The frames that leave by an interface, all by its first queue, so that they stay in order.
 pub struct Outgoing {
-    socket: Arc<OwnedFd>,
+    /// The socket.
+    pub socket: Arc<OwnedFd>,
     /// The frames to send.
     pub frames: Producing<Descriptor>,
     /// Slots of frames that the device has done with.

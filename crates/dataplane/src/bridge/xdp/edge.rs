@@ -309,3 +309,6 @@ impl Edge for RingWay {
         EdgeCounters { unreadable: self.counters.unreadable + too_long, ..self.counters }
     }
 }
+
+#[cfg(test)]
+mod tests;
