@@ -34,7 +34,8 @@ pub enum Blocked {
 pub struct Sent {
     /// Number of frames, from the first on, that were sent, or were refused and counted.
     pub done: usize,
-    /// Set if that is not all of them; the loop must send the others again.
+    /// Set if that is not all of them; the loop must send the others again, in the same order and
+    /// before any others.
     pub blocked: Option<Blocked>,
 }
 

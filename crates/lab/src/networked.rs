@@ -173,6 +173,10 @@ impl<E: Edge> Edge for Networked<E> {
         self.edge.seen_late()
     }
 
+    fn pool(&mut self, heads: usize, bodies: usize) -> Pool {
+        self.edge.pool(heads, bodies)
+    }
+
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
         self.flush()?;
         let Some(before) = &mut self.before else { return self.edge.receive(pool, out) };

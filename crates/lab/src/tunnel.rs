@@ -227,6 +227,10 @@ impl<E: Edge> Edge for Tunnelled<E> {
         self.edge.seen_late()
     }
 
+    fn pool(&mut self, heads: usize, bodies: usize) -> Pool {
+        self.edge.pool(heads, bodies)
+    }
+
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
         if self.tunnel.is_none() {
             return self.edge.receive(pool, out);

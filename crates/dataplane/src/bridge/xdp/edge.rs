@@ -301,7 +301,7 @@ impl Edge for RingWay {
 
     fn counters(&mut self) -> EdgeCounters {
         let lost = self.incoming.iter().map(|queue| queue.lost(self.zero_copy));
-        let (missed, too_long) = lost.fold((0, 0), |sum, one| (sum.0 + one.missed, sum.1 + one.too_long));
+        let (missed, too_long) = lost.fold((0_u64, 0_u64), |sum, one| (sum.0 + one.missed, sum.1 + one.too_long));
         self.counters.missed = missed;
         if let Some(dropped) = self.ends.to.dropped_on_sending() {
             self.counters.lost = dropped.saturating_sub(self.dropped_before);
