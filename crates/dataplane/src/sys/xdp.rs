@@ -12,6 +12,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use super::bpf::{self, Program};
 
@@ -22,6 +23,9 @@ const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 /// How a program is attached (linux/if_link.h).
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// How often, and after which time each, an interface with another program is tried again.
+const TRIES: (usize, Duration) = (50, Duration::from_millis(10));
 
 /// The function that tells the VLAN tag of a frame.
 pub const TAG_OF: &str = "bpf_xdp_metadata_rx_vlan_tag";
@@ -187,7 +191,15 @@ pub fn redirect_to(sockets: BorrowedFd<'_>, interface: u32, mode: Mode, tag_of: 
         Mode::Native => XDP_FLAGS_DRV_MODE,
         Mode::Generic => XDP_FLAGS_SKB_MODE,
     };
-    bpf::attach(program.as_fd(), interface, BPF_XDP, flags)
+    let mut tries = 0;
+    loop {
+        match bpf::attach(program.as_fd(), interface, BPF_XDP, flags) {
+            // The kernel may take the program of a process that has just ended away a moment later.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < TRIES.0 => std::thread::sleep(TRIES.1),
+            other => return other,
+        }
+        tries += 1;
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(super) type Held = ([OwnedFd; 3], Lock);
 ///
 /// The rings of a direction are its own: it receives from the queues of one interface and sends by
 /// a queue of the other, and the slots of its frames never get to the opposite direction. So each
-/// ring has one thread, and a frame is copied neither on its way through the loop nor for sending.
+/// ring has one thread, and this process copies no frame.
 pub struct RingWay {
     ends: Ends,
     incoming: Vec<Incoming>,
