@@ -67,7 +67,7 @@ pub enum Error {
         /// What the kernel answered.
         source: io::Error,
     },
-    /// Somebody else's qdisc or device is in the way.
+    /// Somebody else's qdisc, device, XDP program or AF_XDP socket is in the way.
     #[error("{0}")]
     Foreign(String),
     /// The kernel does not have a qdisc or a classifier.

@@ -304,8 +304,8 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// [`Error::NoInterface`], [`Error::Interface`] if an interface is missing or carries no frames;
 /// [`Error::Held`] if another process shapes the same; [`Error::NotPermitted`],
 /// [`Error::Unsupported`], [`Error::Steering`], [`Error::Lacks`], [`Error::Xdp`] if the host does
-/// not allow or cannot do it; [`Error::Foreign`] if somebody else's qdisc is in the way;
-/// [`Error::Spec`] if the engine refuses a link.
+/// not allow or cannot do it; [`Error::Foreign`] if somebody else's qdisc, XDP program or AF_XDP
+/// socket is in the way; [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     let (tuning, xdp) = (options.tuning, options.xdp);
     let mut starting = Starting::new(options)?;
@@ -313,6 +313,9 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     let mut shaped = bridge::shaped(tuning, &mut senders);
     let ways = ways(links)?;
     let mut pairs = Pairs::new(xdp, tuning);
+    if xdp != Xdp::Off && !ways.iter().any(|way| matches!(way, Way::Bridge { .. })) {
+        starting.notes.push("no link has `device bridge A B`, so AF_XDP carries nothing".to_owned());
+    }
     for way in &ways {
         match *way {
             Way::Bridge { from, to, link } => match pairs.edge(&mut starting, &ways, from, to)? {

@@ -17,6 +17,16 @@ pub struct Interface {
     query: OwnedFd,
 }
 
+/// What an interface says of its driver. Empty: it says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Driver {
+    /// The driver's name.
+    pub name: String,
+    /// Where the device is (`0000:00:03.0`). Empty for an interface that is no device of its own: a
+    /// VLAN, a bridge of the kernel, an end of a veth pair.
+    pub bus: String,
+}
+
 /// ETHTOOL_GLINK: whether there is a carrier.
 const GLINK: u32 = 0x0a;
 
@@ -99,24 +109,33 @@ impl Interface {
         done.ok().map(|_| value.data)
     }
 
-    /// The name of its driver (ETHTOOL_GDRVINFO); empty if it does not say.
-    pub fn driver(&self) -> String {
+    /// Its driver (ETHTOOL_GDRVINFO).
+    pub fn driver(&self) -> Driver {
         const GDRVINFO: u32 = 0x03;
-        /// `struct ethtool_drvinfo` of linux/ethtool.h: its name follows the command.
+        /// `struct ethtool_drvinfo` of linux/ethtool.h.
         #[repr(C)]
         struct DriverInfo {
             cmd: u32,
             driver: [u8; 32],
-            others: [u8; 160],
+            versions: [u8; 64],
+            bus: [u8; 32],
+            others: [u8; 64],
         }
-        let mut info = DriverInfo { cmd: GDRVINFO, driver: [0; 32], others: [0; 160] };
+        let mut info = DriverInfo { cmd: GDRVINFO, driver: [0; 32], versions: [0; 64], bus: [0; 32], others: [0; 64] };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut info).cast();
         // SAFETY: for ETHTOOL_GDRVINFO the kernel reads and writes one ethtool_drvinfo of 196 bytes
         // behind ifr_data, and both live until the call returns. rustix has no ethtool.
         let done = check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) });
-        let name = info.driver.split(|byte| *byte == 0).next().unwrap_or(&[]);
-        if done.is_ok() { String::from_utf8_lossy(name).into_owned() } else { String::new() }
+        if done.is_err() {
+            return Driver::default();
+        }
+        let text = |bytes: &[u8]| {
+            let text = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+            String::from_utf8_lossy(text).into_owned()
+        };
+        let bus = text(&info.bus);
+        Driver { name: text(&info.driver), bus: if bus == "N/A" { String::new() } else { bus } }
     }
 
     /// The most queues that it may receive from, or send by, as its driver says

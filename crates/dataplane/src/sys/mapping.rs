@@ -96,13 +96,11 @@ pub struct Part {
 }
 
 impl Part {
-    /// Divides memory into two parts, of which the first has `first` bytes.
+    /// Divides memory into two parts, of which the first has `first` bytes. It is divided once:
+    /// each part is its user's alone.
     pub fn halves(of: &Arc<Mapping>, first: usize) -> [Part; 2] {
         let first = first.min(of.size());
-        [
-            Part { of: of.clone(), from: 0, size: first },
-            Part { of: of.clone(), from: first, size: of.size() - first },
-        ]
+        [Part { of: of.clone(), from: 0, size: first }, Part { of: of.clone(), from: first, size: of.size() - first }]
     }
 
     /// Where it begins in the mapping, in bytes.

@@ -113,10 +113,8 @@ fn fill_size(queues: usize) -> u32 {
 /// ENOBUFS if the process may not keep as much memory in place (RLIMIT_MEMLOCK).
 pub fn open(interfaces: [(u32, usize); 2], memory: &Arc<Mapping>, copy: bool) -> io::Result<Devices> {
     let mut first: Option<Arc<OwnedFd>> = None;
-    let devices = [
-        open_device(interfaces[0], memory, copy, &mut first)?,
-        open_device(interfaces[1], memory, copy, &mut first)?,
-    ];
+    let devices =
+        [open_device(interfaces[0], memory, copy, &mut first)?, open_device(interfaces[1], memory, copy, &mut first)?];
     let options = sockopt::xdp_options(&devices[0].outgoing.socket)?;
     Ok(Devices { devices, zero_copy: options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY) })
 }
@@ -138,8 +136,9 @@ fn open_device(
             Ok(()) if queue == queues => return Err(io::Error::from_raw_os_error(libc::E2BIG)),
             Ok(()) => {}
             Err(_) if queue == queues => break,
-            // The kernel refuses a queue that does not exist so (`xsk_reg_pool_at_qid`).
-            Err(error) if queue > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
+            // The kernel refuses a queue that does not exist so (`xsk_reg_pool_at_qid`). A driver
+            // may say the same of a queue that it cannot do without copying.
+            Err(error) if copy && queue > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
             Err(error) => return Err(error),
         }
         let Prepared { socket, received, fill, sent, done } = made;
@@ -261,7 +260,8 @@ impl Incoming {
     /// Tells the driver that there are slots, if it waits for them.
     ///
     /// # Errors
-    /// ENETDOWN, ENXIO: the interface is down or gone.
+    /// ENETDOWN, ENXIO: the interface is down or gone. EOPNOTSUPP: Linux 5.10 is told by poll(2)
+    /// only.
     pub fn wake(&self) -> io::Result<()> {
         if self.fill.needs_wakeup() {
             let mut nothing = [0u8; 1];

@@ -171,6 +171,8 @@ impl RingWay {
                 queue.fill.publish();
                 match queue.wake().map_err(|error| (error.raw_os_error(), error)) {
                     Ok(()) | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {}
+                    // `wait` tells it.
+                    Err((Some(libc::EOPNOTSUPP), _)) => {}
                     Err((Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV), _)) => return Err(self.ends.down()),
                     Err((_, error)) => return Err(Error::of("receiving by AF_XDP", error)),
                 }

@@ -17,6 +17,7 @@ mod edge;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use altq_config::Link;
 use altq_engine::units::Nanos;
@@ -29,7 +30,7 @@ use crate::pool::HEAD;
 use crate::running::{Starting, Xdp, find};
 use crate::shaper::{self, Tuning};
 use crate::stop::Stop;
-use crate::sys::interface::Interface;
+use crate::sys::interface::{Interface, State};
 use crate::sys::mapping::{Mapping, Part};
 use crate::sys::xdp::Mode;
 use crate::sys::{btf, packet, xdp, xsk};
@@ -103,7 +104,10 @@ impl Pairs {
 
 /// True if packet sockets may carry what AF_XDP cannot.
 fn may_fall_back(error: &Error) -> bool {
-    matches!(error, Error::Xdp(_) | Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Io { .. })
+    matches!(
+        error,
+        Error::Xdp(_) | Error::Foreign(_) | Error::NotPermitted { .. } | Error::Unsupported { .. } | Error::Io { .. }
+    )
 }
 
 /// Opens both directions of a bridge, with room for so many frames that wait in each; and a note
@@ -146,6 +150,7 @@ fn open(
         modes.push(named(&way.input().name, mode));
         way.hold(([program, map, promiscuous], lock));
     }
+    [&forth, &back].into_iter().try_for_each(|way| settle(way.input()))?;
     let note = format!(
         "{from} and {to} by AF_XDP: {}; {}; open checksums of TCP and UDP are completed, others (SCTP, inside tunnels) \
          are not: switch them off where frames come from (`ethtool -K IF tx off`)",
@@ -162,6 +167,19 @@ fn named(interface: &str, mode: Mode) -> String {
     }
 }
 
+/// How long a device may take to carry frames again after a program was attached.
+const RESET: Duration = Duration::from_secs(10);
+
+/// Waits until an interface carries frames: many drivers reset their device when a program is
+/// attached, and a cable's ends take seconds to find each other again.
+fn settle(interface: &Interface) -> Result<(), Error> {
+    let end = Instant::now() + RESET;
+    while matches!(interface.state(), State::Down | State::NoCarrier) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    check(interface)
+}
+
 /// Checks what can be known of an interface beforehand.
 fn suits(interface: &Interface) -> Result<(), Error> {
     let name = &interface.name;
@@ -174,10 +192,12 @@ fn suits(interface: &Interface) -> Result<(), Error> {
         let most = xsk::QUEUES;
         return refuse(format!("{name} has more than {most} queues; `ethtool -L {name} combined {most}` has fewer"));
     }
-    match interface.driver().as_str() {
+    match interface.driver().name.as_str() {
         // The program puts tags back, or `attach` refuses.
         VETH => Ok(()),
         "tun" => refuse(format!("whoever is behind {name}, a TUN or TAP interface, may send super-packets")),
+        // The program would run at the devices that make up the bond, for which there is no socket.
+        "bonding" => refuse(format!("{name} is a bond, and the kernel hands its frames to no socket")),
         _ if interface.takes_tags_off() => refuse(format!(
             "{name} takes VLAN tags off before a program sees the frame; `ethtool -K {name} rxvlan off` leaves them"
         )),
@@ -187,6 +207,8 @@ fn suits(interface: &Interface) -> Result<(), Error> {
 
 /// The driver of veth pairs.
 const VETH: &str = "veth";
+/// Drivers of devices behind which is another host, that of the virtual machine or one in it.
+const BEFORE_A_HOST: [&str; 2] = ["virtio_net", "vif"];
 
 /// Opens the sockets, without copying if both drivers can do that, with copying otherwise.
 fn sockets(queues: [(u32, usize); 2], memory: &Arc<Mapping>) -> io::Result<xsk::Devices> {
@@ -201,8 +223,10 @@ fn sockets(queues: [(u32, usize); 2], memory: &Arc<Mapping>) -> io::Result<xsk::
 fn no_sockets(error: io::Error, bytes: usize) -> Error {
     Error::Xdp(match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => return Error::of("AF_XDP", error),
+        Some(libc::EBUSY) => {
+            return Error::Foreign("no AF_XDP: another process has a queue of one of the interfaces".to_owned());
+        }
         Some(libc::EAFNOSUPPORT) => "this kernel has none (CONFIG_XDP_SOCKETS)".to_owned(),
-        Some(libc::EBUSY) => "another program has a queue of one of the interfaces".to_owned(),
         Some(libc::E2BIG) => "an interface has more queues than its driver says".to_owned(),
         Some(libc::ENOBUFS) => {
             format!("{} MB of memory cannot be kept in place; `ulimit -l` says how much may be", bytes >> 20)
@@ -228,7 +252,8 @@ fn redirect(interface: &Interface, map: BorrowedFd<'_>) -> Result<(OwnedFd, Mode
     let redirect = |mode: Mode, tag_of: Option<u32>| {
         xdp::redirect_to(map, interface.index, mode, tag_of).map(|program| (program, mode))
     };
-    if interface.driver() == VETH {
+    let driver = interface.driver();
+    if driver.name == VETH {
         let description = std::fs::read(btf::KERNEL).unwrap_or_default();
         let Some(tag_of) = btf::function(&description, xdp::TAG_OF) else {
             return Err(Error::Xdp(format!(
@@ -241,6 +266,13 @@ fn redirect(interface: &Interface, map: BorrowedFd<'_>) -> Result<(OwnedFd, Mode
     }
     match redirect(Mode::Native, None) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            // Neither `gro` nor anything else at such an interface keeps super-packets away: they
+            // come from the host behind it (virtio, Xen), or from the interface below it.
+            if driver.bus.is_empty() || BEFORE_A_HOST.contains(&driver.name.as_str()) {
+                return Err(Error::Xdp(format!(
+                    "the driver of {name} has no XDP of its own, and super-packets may come to {name}"
+                )));
+            }
             if interface.ethtool(GGRO) == Some(true) {
                 return Err(Error::Xdp(format!(
                     "the driver of {name} has no XDP of its own, and {name} merges frames before the kernel's; \
@@ -260,7 +292,9 @@ fn no_program(name: &str, error: io::Error) -> Error {
             return Error::NotPermitted { what: "an XDP program", right: "CAP_NET_ADMIN and CAP_BPF", source: error };
         }
         Some(libc::EBUSY | libc::EEXIST) => {
-            format!("another XDP program is attached to {name}; `ip link show dev {name}` shows it")
+            return Error::Foreign(format!(
+                "no AF_XDP: another XDP program is attached to {name}; `ip link show dev {name}` shows it"
+            ));
         }
         // What veth says (`veth_xdp_set` of drivers/net/veth.c); other drivers use the first one.
         Some(libc::ERANGE) => format!("the MTU of {name}, or of its peer, is too large for a program there"),
@@ -268,3 +302,6 @@ fn no_program(name: &str, error: io::Error) -> Error {
         _ => format!("{name} takes no program ({error})"),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! What is in the way of a bridge by AF_XDP, in a namespace of its own.
+
+use std::process::Command;
+
+use super::*;
+use crate::netns::Namespace;
+
+/// Whether `ip` did what the words say.
+fn ip(namespace: &Namespace, words: &str) -> bool {
+    let run = || Command::new("ip").args(words.split(' ')).output().is_ok_and(|output| output.status.success());
+    namespace.run(run).unwrap()
+}
+
+/// Opens a bridge between two interfaces and closes it again.
+fn opened(namespace: &Namespace, ends: (&str, &str)) -> Result<(), Error> {
+    namespace.run(|| open(ends, [FRAMES; 2], &Stop::new().unwrap(), 0).map(drop)).unwrap()
+}
+
+/// A namespace with the interfaces `a` and `b`, each an end of a veth pair, that AF_XDP can bridge;
+/// `None`, with a message, if this host lacks something.
+fn namespace() -> Option<Namespace> {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(error) => {
+            eprintln!("SKIPPED: this test makes a network namespace, which needs root ({error})");
+            return None;
+        }
+    };
+    for name in ["a", "b"] {
+        if !ip(&namespace, &format!("link add name {name} type veth peer name {name}2")) {
+            eprintln!("SKIPPED: this test needs iproute2 and veth interfaces");
+            return None;
+        }
+        assert!(
+            ip(&namespace, &format!("link set dev {name} up")) && ip(&namespace, &format!("link set dev {name}2 up"))
+        );
+    }
+    match opened(&namespace, ("a", "b")) {
+        Ok(()) => Some(namespace),
+        Err(error @ (Error::Xdp(_) | Error::NotPermitted { .. } | Error::Unsupported { .. })) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The interface at its index.
+fn index(namespace: &Namespace, name: &str) -> u32 {
+    namespace.run(|| find(name).unwrap().index).unwrap()
+}
+
+#[test]
+fn another_program_is_named_and_left_alone() {
+    let Some(namespace) = namespace() else { return };
+    let b = index(&namespace, "b");
+    for mode in [Mode::Native, Mode::Generic] {
+        let attached = || {
+            let map = xdp::sockets(1).unwrap();
+            xdp::redirect_to(map.as_fd(), b, mode, None).unwrap()
+        };
+        let other = namespace.run(attached).unwrap();
+        let refused = opened(&namespace, ("a", "b")).unwrap_err();
+        let said = refused.to_string();
+        assert!(matches!(refused, Error::Foreign(_)) && said.contains("XDP program is attached to b"), "{said}");
+        assert!(may_fall_back(&refused));
+        // What was attached to `a` before is gone again, and `b` is free with its program.
+        drop(other);
+        opened(&namespace, ("a", "b")).unwrap();
+    }
+}
+
+#[test]
+fn another_socket_is_named() {
+    let Some(namespace) = namespace() else { return };
+    let queues = [(index(&namespace, "a"), 1), (index(&namespace, "b"), 1)];
+    let memory = Arc::new(Mapping::new(64 * HEAD).unwrap());
+    let held = namespace.run(|| xsk::open(queues, &memory, true).unwrap()).unwrap();
+    let refused = opened(&namespace, ("a", "b")).unwrap_err();
+    assert!(matches!(refused, Error::Foreign(_)) && refused.to_string().contains("has a queue"), "{refused}");
+    drop(held);
+    opened(&namespace, ("a", "b")).unwrap();
+}
+
+#[test]
+fn an_interface_that_lies_on_others_is_refused() {
+    let Some(namespace) = namespace() else { return };
+    if !ip(&namespace, "link add name c type bridge") {
+        return eprintln!("SKIPPED: this test needs a bridge of the kernel");
+    }
+    assert!(ip(&namespace, "link set dev b master c") && ip(&namespace, "link set dev c up"));
+    let refused = opened(&namespace, ("a", "c")).unwrap_err();
+    let said = refused.to_string();
+    assert!(matches!(refused, Error::Xdp(_)) && said.contains("super-packets may come to c"), "{said}");
+    assert!(may_fall_back(&refused));
+}
+
+#[test]
+fn an_interface_that_is_down_is_not_left_to_packet_sockets() {
+    let Some(namespace) = namespace() else { return };
+    assert!(ip(&namespace, "link set dev b2 down"));
+    let refused = opened(&namespace, ("a", "b")).unwrap_err();
+    assert!(matches!(&refused, Error::Interface { name, .. } if name == "b") && !may_fall_back(&refused), "{refused}");
+}
