@@ -11,15 +11,17 @@ use std::time::{Duration, Instant};
 
 use altq_config::Policy;
 use altq_dataplane::inject::Injector;
+use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Error, Options, Running, Xdp};
 use world::routed::Datagrams;
 use world::{Bulk, World, policy, round_trips, world};
 
-/// Runs all links of a policy in the middle.
+/// Runs all links of a policy in the middle, with a snapshot every 50 ms.
 fn start(world: &World, policy: &Policy, xdp: Xdp) -> Result<Running, Error> {
     let links: Vec<_> = policy.links.iter().collect();
-    world.middle.run(|| altq_dataplane::run(&links, Options { xdp, ..Options::default() })).unwrap()
+    let tuning = Tuning { interval: Some(50_000_000), ..Tuning::default() };
+    world.middle.run(|| altq_dataplane::run(&links, Options { xdp, tuning, ..Options::default() })).unwrap()
 }
 
 /// The same by AF_XDP; `None`, with a message, if this host lacks something.
@@ -101,21 +103,35 @@ fn both_families_pass_both_ways_and_nothing_is_left() {
 fn two_links_shape_both_ways_and_classes_get_their_shares() {
     let Some(world) = world() else { return };
     let text = "link up { device bridge a b  rate 40Mbit/s  scheduler drr
-                    class low { quantum 1500  queue drop_tail { limit 200packets } default }
-                    class high { quantum 6000  queue drop_tail { limit 200packets } }
+                    class low { quantum 1500  queue drop_tail { limit 2000packets } default }
+                    class high { quantum 6000  queue drop_tail { limit 2000packets } }
                     match dport 5002 -> high }
                 link down { device bridge b a  rate 10Mbit/s  scheduler fifo  class all { default } }";
     let Some(running) = run(&world, text) else { return };
     {
-        // Both classes always have packets: 24 and 48 Mbit/s for 8 and 32.
+        // 24 and 48 Mbit/s for 8 and 32. After a second so many packets wait that both classes
+        // always have some, unless a sender gets no processor for half a second. Then the next second
+        // is measured.
         let low = Datagrams::start(&world.left, &world.right, "10.9.0.2:5001", 24_000_000, false);
         let high = Datagrams::start(&world.left, &world.right, "[fd09::2]:5002", 48_000_000, false);
         let arrived = || [&low, &high].map(|one| one.arrived.load(Ordering::Relaxed) as f64);
-        sleep(Duration::from_millis(400));
-        let before = arrived();
-        sleep(Duration::from_millis(1600));
-        let now = arrived();
-        let [low, high] = [now[0] - before[0], now[1] - before[1]];
+        let mut measured = None;
+        for _ in 0..8 {
+            sleep(Duration::from_millis(1000));
+            running.snapshots().try_iter().for_each(drop);
+            let before = arrived();
+            sleep(Duration::from_millis(1000));
+            let now = arrived();
+            // At 40 Mbit/s, 175 packets of 1428 bytes leave between two snapshots.
+            let both = |up: &Snapshot| up.classes[1..].iter().all(|class| class.counters.queued_packets > 200);
+            let up: Vec<Snapshot> = running.snapshots().try_iter().filter(|one| one.link == "up").collect();
+            if up.len() > 5 && up.iter().all(both) {
+                measured = Some([now[0] - before[0], now[1] - before[1]]);
+                break;
+            }
+            eprintln!("a class had no packets: {low:?} {high:?}", low = now[0] - before[0], high = now[1] - before[1]);
+        }
+        let [low, high] = measured.expect("a second in which both classes have packets");
         // Quanta of 1500 and 6000 bytes: one fifth of the link. 1400 of 1428 bytes are payload in
         // IPv4, 1400 of 1448 in IPv6: 8 * 1400 / 1428 = 7.843 and 32 * 1400 / 1448 = 30.939.
         assert!((low / (low + high) - 7.843 / 38.782).abs() < 0.015, "{low} {high}");

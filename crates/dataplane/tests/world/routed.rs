@@ -234,6 +234,9 @@ impl Datagrams {
             (client, server)
         };
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        // So that nothing is lost at the receiver on a busy host. Where this is not allowed, the
+        // buffer stays as it is.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&sink, 16 << 20);
         sink.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let (stopped, count) = (stop.clone(), arrived.clone());
         let receive = thread::spawn(move || {
