@@ -21,6 +21,7 @@ fn dependencies_point_one_way() {
     let may: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("altq-engine", &[][..]),
         ("altq-config", &["altq-engine"]),
+        ("altq-adapt", &["altq-engine"]),
         ("altq-cases", &["altq-engine", "altq-config"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
@@ -78,8 +79,9 @@ fn the_live_path_links_no_simulator() {
 }
 
 #[test]
-fn the_engine_has_no_clock_and_no_io() {
-    for file in sources(&workspace().join("crates/engine/src")) {
+fn engine_and_controller_have_no_clock_and_no_io() {
+    let sources_of = |name: &str| sources(&workspace().join("crates").join(name).join("src"));
+    for file in ["engine", "adapt"].into_iter().flat_map(sources_of) {
         let text = std::fs::read_to_string(&file).unwrap();
         for word in ["Instant::now", "SystemTime", "std::fs", "std::net", "std::thread", "println!"] {
             assert!(!text.contains(word), "{} has {word}", file.display());
@@ -89,7 +91,7 @@ fn the_engine_has_no_clock_and_no_io() {
 
 #[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
-    for name in ["engine", "config", "kernel", "cases", "pages", "simulator", "traffic", "lab", "app"] {
+    for name in ["engine", "config", "kernel", "adapt", "cases", "pages", "simulator", "traffic", "lab", "app"] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
             if file.ends_with("engine/src/prefetch.rs") {

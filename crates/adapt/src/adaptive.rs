@@ -1,0 +1,398 @@
+//! altq's own controller. docs/adapt.md says the same in words.
+//!
+//! - **Late answers.** Each reflector has a usual delay, and votes with the smaller of its last two
+//!   answers (`reflector.rs`), and with its last one while answers are late. The median of the votes
+//!   counts, so a minority that lies changes nothing, and is dropped after a while. A probe that is
+//!   overdue votes before its answer comes.
+//! - **Down fast.** If the median is above the target, the rate is cut by a tenth, and by a tenth
+//!   more for each further target, by half at most; again every 300 ms while the delay does not
+//!   fall. A cut begins at what the link really sends, because cutting a rate that is not used
+//!   drains nothing.
+//! - **Up while used and calm.** A 16th every 250 ms (27 % a second) up to near the *knee*, the
+//!   rate at which answers became late the last time; slowly around it (3 % a second); then fast
+//!   again. So on a line of constant rate the delay rises only every few seconds. CUBIC does the
+//!   same with the window of its last loss (RFC 9438 4.1).
+//! - **Back to the base rate** while the link is not used: what was learnt about the line grows old
+//!   (as in cake-autorate).
+//! - **Silence.** A link that is used and gets no answers for a second has a dead line or seconds
+//!   of queue before it, and is cut. After ten seconds probes may as well be filtered somewhere, so
+//!   the rate goes back to the base: what the policy would be without `adapt`.
+
+use altq_engine::units::{Nanos, Rate};
+
+use crate::constants::{
+    BLIND, CUT_EVERY, JUDGE_EVERY, KNEE_FOR, LEAST_GAP, RECENT, REST_EVERY, RISE, RISE_LOWEST, RISE_QUIET, SILENT,
+};
+use crate::reflector::Reflector;
+use crate::usage::Usage;
+use crate::{Answer, Controller, Decision, Load, Notice, Noticed, Reason, Sample, Settings};
+
+/// Follows a line by the delays of probes. The rate is always within the bounds of its settings,
+/// two changes are never closer together than [`LEAST_GAP`], and from 1 Mbit/s on rates between the
+/// bounds are whole kbit/s.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    settings: Settings,
+    /// The present rate in bit/s.
+    rate: u64,
+    reflectors: Vec<Reflector>,
+    usage: Usage,
+    /// The latest time that it was told.
+    now: Nanos,
+    /// The time of the last call of `decide`.
+    asked: Option<Nanos>,
+    /// When it changed the rate last.
+    changed: Option<Nanos>,
+    /// When it judged the reflectors last.
+    judged: Option<Nanos>,
+    /// When a reflector that is counted answered last; before the first answer: when it began.
+    heard: Option<Nanos>,
+    /// True if a reflector has ever answered.
+    ever_heard: bool,
+    /// Since when there has been no answer, if that was long enough to be a silence.
+    silent: Option<Nanos>,
+    /// The cuts since answers became late.
+    episode: Option<Episode>,
+    /// The rate at which answers became late the last time, and when.
+    knee: Option<(u64, Nanos)>,
+    /// A rate at which the delay fell in the last episode: the line carries that much. 0: none.
+    resume: u64,
+    /// True if the rate must not be above the base, because a long silence is over.
+    again: bool,
+    notices: Vec<Notice>,
+}
+
+/// The cuts from the time at which answers became late until they are no longer.
+#[derive(Clone, Copy, Debug)]
+struct Episode {
+    /// When the delay was compared last, or the rate was cut.
+    at: Nanos,
+    /// The delay then.
+    excess: Nanos,
+    /// The highest rate at which the delay fell; 0: none yet.
+    fell: u64,
+}
+
+/// What is known at a decision.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    excess: Nanos,
+    sent: u64,
+    used: bool,
+    backlogged: bool,
+    late: usize,
+    counted: usize,
+}
+
+impl Adaptive {
+    /// A controller for a link with this many reflectors, numbered from 0. Its rate is the base
+    /// rate until there are answers.
+    pub fn new(settings: Settings, reflectors: usize) -> Adaptive {
+        Adaptive {
+            settings,
+            rate: settings.base().as_bit_s(),
+            reflectors: vec![Reflector::default(); reflectors],
+            usage: Usage::default(),
+            now: 0,
+            asked: None,
+            changed: None,
+            judged: None,
+            heard: None,
+            ever_heard: false,
+            silent: None,
+            episode: None,
+            knee: None,
+            resume: 0,
+            again: false,
+            notices: Vec::new(),
+        }
+    }
+
+    /// By how much longer than usual an answer may take. A packet of 1500 bytes may be on the wire
+    /// when the probe comes, and takes longer at a low rate (cake-autorate compensates for it as
+    /// well).
+    fn allowed(&self) -> Nanos {
+        self.settings.target().saturating_add(Rate::bit_s(self.rate).time_for(1500))
+    }
+
+    /// True if so little is sent that it delays nobody: an eighth of the rate, and nothing waits.
+    fn is_quiet(&self) -> bool {
+        !self.usage.backlogged() && self.usage.sent().as_bit_s() <= self.rate / 8
+    }
+
+    /// The votes of the reflectors that are counted, in order.
+    fn votes(&self) -> Vec<Nanos> {
+        let (now, late, target) = (self.now, self.episode.is_some(), self.settings.target());
+        let vote = |reflector: &Reflector| reflector.vote(now, late, target);
+        let counted = self.reflectors.iter().filter(|reflector| !reflector.is_dropped());
+        let mut votes: Vec<Nanos> = counted.filter_map(vote).collect();
+        votes.sort_unstable();
+        votes
+    }
+
+    /// Judges which reflectors disagree with the median by more than the target. Needs three: of
+    /// two nobody knows which one is right.
+    fn judge(&mut self) {
+        let (now, late, target) = (self.now, self.episode.is_some(), self.settings.target());
+        if self.judged.is_some_and(|at| now < at.saturating_add(JUDGE_EVERY)) {
+            return;
+        }
+        self.judged = Some(now);
+        let votes = self.votes();
+        let (mut counted, Some(median)) = (votes.len(), middle(&votes)) else { return };
+        for reflector in &mut self.reflectors {
+            let Some(excess) = reflector.vote(now, late, target) else { continue };
+            let (before, agrees) = (reflector.is_dropped(), excess.abs_diff(median) <= target);
+            if before || counted >= 3 {
+                reflector.judge(agrees, counted >= 3);
+            }
+            counted -= usize::from(!before && reflector.is_dropped());
+        }
+    }
+
+    /// Says which reflectors are in another state than before.
+    fn tell(&mut self) {
+        let now = self.now;
+        for (at, reflector) in self.reflectors.iter_mut().enumerate() {
+            if let Some(health) = reflector.news(now) {
+                self.notices.push(Notice { at: now, what: Noticed::Reflector(at, health) });
+            }
+        }
+    }
+
+    /// Forgets what may no longer be so after a long time without answers or calls.
+    fn begin_again(&mut self) {
+        self.usage.clear();
+        (self.episode, self.knee, self.resume, self.again) = (None, None, 0, true);
+    }
+
+    /// Since when there has been no answer, and for how long that is.
+    fn silence(&mut self) -> (Nanos, Nanos) {
+        let since = *self.heard.get_or_insert(self.now);
+        (since, self.now.saturating_sub(since))
+    }
+
+    /// Decides without any votes.
+    fn without_votes(&mut self, seen: Seen) -> Option<Decision> {
+        let (since, silence) = self.silence();
+        if silence < SILENT {
+            return None;
+        }
+        if self.silent.is_none() {
+            self.silent = Some(since);
+            self.notices.push(Notice { at: self.now, what: Noticed::Silence });
+        }
+        if !self.may_change() {
+            return None;
+        }
+        let seen = Seen { excess: silence, ..seen };
+        if silence >= BLIND {
+            return self.to_base(Reason::Blind, seen, true);
+        }
+        if self.ever_heard && seen.used {
+            return self.cut(Reason::Silent, seen);
+        }
+        None
+    }
+
+    /// Cuts the rate, unless the last cut is just made, or drains the queue already.
+    fn cut(&mut self, reason: Reason, seen: Seen) -> Option<Decision> {
+        let now = self.now;
+        let fresh = match &mut self.episode {
+            None => true,
+            Some(episode) => {
+                if now < episode.at.saturating_add(CUT_EVERY) {
+                    return None;
+                }
+                if seen.excess <= episode.excess - episode.excess / 16 {
+                    episode.fell = episode.fell.max(self.rate);
+                }
+                let drains = seen.excess <= episode.excess - episode.excess / 8;
+                (episode.at, episode.excess) = (now, seen.excess);
+                if drains {
+                    return None;
+                }
+                false
+            }
+        };
+        // A link that sends less than its rate is cut from what it sends, but by no more than half
+        // its rate: what it sends is measured over half a second, and may be a pause.
+        let begin = seen.sent.clamp(self.rate / 2, self.rate);
+        if fresh {
+            self.episode = Some(Episode { at: now, excess: seen.excess, fell: 0 });
+            self.knee = Some((begin, now));
+        }
+        let over = u128::from(seen.excess.saturating_sub(self.allowed()));
+        let thousandths = (100 + 100 * over / u128::from(self.settings.target())).min(500);
+        let after = begin - part(begin, thousandths, 1000);
+        self.change(after, reason, seen)
+    }
+
+    /// Raises the rate.
+    fn raise(&mut self, seen: Seen) -> Option<Decision> {
+        let (rate, target) = (self.rate, self.settings.target());
+        let step = if seen.excess <= target / 4 { rate / 16 } else { rate / 64 };
+        // The line carried the rate at which the last queue became shorter.
+        let mut after = rate.saturating_add(step.max(1)).max(std::mem::take(&mut self.resume));
+        if self.knee.is_some_and(|(_, at)| self.now >= at.saturating_add(KNEE_FOR)) {
+            self.knee = None;
+        }
+        if let Some((knee, _)) = self.knee {
+            let (below, above) = (knee - knee / 16, knee.saturating_add(knee / 16));
+            if rate >= above {
+                self.knee = None;
+            } else if rate >= below {
+                after = rate.saturating_add((rate / 128).max(1));
+            } else {
+                after = after.min(below);
+            }
+        }
+        self.change(after, Reason::Used, seen)
+    }
+
+    /// Moves the rate towards the base by a 64th, at most once a second. `may_rise`: also upwards.
+    fn to_base(&mut self, reason: Reason, seen: Seen, may_rise: bool) -> Option<Decision> {
+        if self.changed.is_some_and(|at| self.now < at.saturating_add(REST_EVERY)) {
+            return None;
+        }
+        let (rate, base) = (self.rate, self.settings.base().as_bit_s());
+        let step = (rate / 64).max(1);
+        if rate > base {
+            self.change((rate - step).max(base), reason, seen)
+        } else if may_rise {
+            self.change(rate.saturating_add(step).min(base), reason, seen)
+        } else {
+            None
+        }
+    }
+
+    fn may_change(&self) -> bool {
+        self.changed.is_none_or(|at| self.now >= at.saturating_add(LEAST_GAP))
+    }
+
+    /// Sets the rate, within the bounds. `None` if that is what it is.
+    fn change(&mut self, after: u64, reason: Reason, seen: Seen) -> Option<Decision> {
+        let (from, to) = (self.settings.from().as_bit_s(), self.settings.to().as_bit_s());
+        // Whole kbit/s are easier to read in a log, and less than a tenth of a percent.
+        let whole = if after >= 1_000_000 { after - after % 1000 } else { after };
+        let (before, after) = (self.rate, whole.clamp(from, to));
+        if after == before {
+            return None;
+        }
+        (self.rate, self.changed) = (after, Some(self.now));
+        Some(Decision {
+            at: self.now,
+            before: Rate::bit_s(before),
+            after: Rate::bit_s(after),
+            reason,
+            excess: seen.excess,
+            sent: Rate::bit_s(seen.sent),
+            late: seen.late,
+            counted: seen.counted,
+        })
+    }
+}
+
+impl Controller for Adaptive {
+    fn probed(&mut self, at: Nanos, reflector: usize) {
+        self.now = self.now.max(at);
+        if let Some(reflector) = self.reflectors.get_mut(reflector) {
+            reflector.probed(self.now);
+        }
+    }
+
+    fn heard(&mut self, sample: Sample) {
+        self.now = self.now.max(sample.at);
+        let rise = if self.is_quiet() {
+            RISE_QUIET
+        } else if self.rate <= self.settings.from().as_bit_s() {
+            RISE_LOWEST
+        } else {
+            RISE
+        };
+        let Some(reflector) = self.reflectors.get_mut(sample.reflector) else { return };
+        match sample.answer {
+            Answer::After(delay) => {
+                reflector.answered(self.now, sample.sent, delay, rise);
+                if !reflector.is_dropped() {
+                    (self.heard, self.ever_heard) = (Some(self.now), true);
+                }
+            }
+            Answer::Lost => reflector.lost(sample.sent),
+        }
+    }
+
+    fn decide(&mut self, load: Load) -> Option<Decision> {
+        self.now = self.now.max(load.at);
+        let now = self.now;
+        if self.asked.replace(now).is_some_and(|last| now - last >= BLIND) {
+            // The host was suspended: nothing was measured, and the line may be another one.
+            self.reflectors.iter_mut().for_each(Reflector::forget_answers);
+            self.heard = Some(now);
+            self.begin_again();
+        }
+        self.usage.read(Load { at: now, ..load });
+        self.judge();
+        self.tell();
+        let votes = self.votes();
+        let (sent, backlogged) = (self.usage.sent().as_bit_s(), self.usage.backlogged());
+        let (allowed, target) = (self.allowed(), self.settings.target());
+        // Three quarters of the rate are a high load (cake-autorate: `high_load_thr`, 0.75).
+        let used = backlogged || sent >= self.rate - self.rate / 4;
+        let late = votes.iter().filter(|vote| **vote > allowed).count();
+        let excess = middle(&votes).unwrap_or(0);
+        let seen = Seen { excess, sent, used, backlogged, late, counted: votes.len() };
+        // Probes that are overdue vote for a second. After that they may as well be filtered.
+        if votes.is_empty() || self.silence().1 >= SILENT {
+            return self.without_votes(seen);
+        }
+        if let Some(since) = self.silent.take() {
+            let after = now.saturating_sub(since);
+            self.notices.push(Notice { at: now, what: Noticed::Answers(after) });
+            if after >= BLIND {
+                self.begin_again();
+            }
+        }
+        let calm = excess <= target / 2;
+        if calm && let Some(episode) = self.episode.take() {
+            self.resume = episode.fell;
+        }
+        if !self.may_change() {
+            return None;
+        }
+        if std::mem::take(&mut self.again) && self.rate > self.settings.base().as_bit_s() {
+            return self.change(self.settings.base().as_bit_s(), Reason::Again, seen);
+        }
+        // A link that sends less than the lowest rate is not what delays the answers: no rate that
+        // it may have would make it send less.
+        let ours = seen.backlogged || sent >= self.settings.from().as_bit_s();
+        if excess > allowed && ours {
+            self.cut(Reason::Late, seen)
+        } else if !used {
+            self.resume = 0;
+            self.to_base(Reason::Unused, seen, calm)
+        } else if calm && self.heard.is_some_and(|at| now <= at.saturating_add(RECENT)) {
+            self.raise(seen)
+        } else {
+            None
+        }
+    }
+
+    fn notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    fn rate(&self) -> Rate {
+        Rate::bit_s(self.rate)
+    }
+}
+
+/// The median of sorted votes; of two in the middle the lower one, so that a cut needs a majority.
+fn middle(votes: &[Nanos]) -> Option<Nanos> {
+    votes.get(votes.len().checked_sub(1)? / 2).copied()
+}
+
+/// `numerator / denominator` of a rate, rounded down.
+fn part(rate: u64, numerator: u128, denominator: u128) -> u64 {
+    u64::try_from(u128::from(rate) * numerator / denominator).unwrap_or(u64::MAX)
+}
