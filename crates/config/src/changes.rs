@@ -63,6 +63,7 @@ fn same_frame(from: &Link, to: &Link) -> Result<(), String> {
         (old.mtu == new.mtu, "its mtu"),
         (old.overhead == new.overhead, "its overhead"),
         (old.timer == new.timer, "its timer"),
+        (from.adapt == to.adapt, "how its rate adapts"),
         (old.rules.interfaces == new.rules.interfaces, "which interfaces its rules name"),
     ] {
         if !same {

@@ -39,7 +39,7 @@ pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;
 pub use limits::{LimitedBy, Used};
 pub use load::{Failed, load, parse_str};
-pub use policy::{Class, Device, Link, Path, Policy};
+pub use policy::{Adapt, Class, Device, Link, Path, Policy};
 pub use print::{Printed, print};
 pub use promise::{DelayBound, Promises};
 pub use render::render;

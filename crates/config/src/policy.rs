@@ -1,8 +1,10 @@
 //! A policy, as every language is read into it.
 
+use std::net::IpAddr;
+
 use altq_engine::schedule::Entry;
 use altq_engine::spec::{ClassId, LinkSpec};
-use altq_engine::units::Rate;
+use altq_engine::units::{Nanos, Rate};
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
 
@@ -33,7 +35,9 @@ pub struct Link {
     pub device: Option<Device>,
     /// What executes it there, if the word `path` says so; otherwise [`Link::path`] does.
     pub written_path: Option<Path>,
-    /// What the engine is built from.
+    /// How its rate follows the line; `None`: it stays what it is.
+    pub adapt: Option<Adapt>,
+    /// What the engine is built from. Its rate is the one at the start.
     pub spec: LinkSpec,
     /// Names and places of `spec.classes`, in the same order; the first is the root.
     pub classes: Vec<Class>,
@@ -109,6 +113,24 @@ impl Link {
     pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
         self.spec.guarantee(class)
     }
+}
+
+/// How the rate of a link follows a line whose capacity changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapt {
+    /// The lowest rate, at most that of the link.
+    pub from: Rate,
+    /// The highest rate, at least that of the link.
+    pub to: Rate,
+    /// By how much longer than usual answers may take, in nanoseconds: 1 ms to 1 s.
+    pub target: Nanos,
+    /// The hosts whose answers show the delay: at least one, none twice.
+    pub reflectors: Vec<IpAddr>,
+}
+
+impl Adapt {
+    /// The target if none is written: 30 ms, as of cake-autorate (`owd_delta_delay_thr_ms`).
+    pub const TARGET: Nanos = 30_000_000;
 }
 
 /// The name of a class, and where it and its words are written.

@@ -17,7 +17,7 @@ use altq_engine::units::time_text;
 
 use crate::names;
 use crate::native::{DEFAULT_MTU, KEYS};
-use crate::policy::{Device, Link, Policy};
+use crate::policy::{Adapt, Device, Link, Policy};
 
 /// A policy as text.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +88,8 @@ impl Printer<'_> {
         if let Some(path) = link.written_path {
             self.line(1, &format!("path {}", path.name()));
         }
-        self.line(1, &format!("rate {}", spec.rate));
+        let adapt = link.adapt.as_ref().map_or_else(String::new, |adapt| format!(" {}", adapt_words(adapt)));
+        self.line(1, &format!("rate {}{adapt}", spec.rate));
         if spec.mtu != DEFAULT_MTU {
             self.line(1, &format!("mtu {}", spec.mtu));
         }
@@ -194,6 +195,12 @@ impl Printer<'_> {
     fn target(&self, class: ClassId) -> String {
         if class == ROOT { self.name.clone() } else { self.link.class_name(class).to_owned() }
     }
+}
+
+fn adapt_words(adapt: &Adapt) -> String {
+    let reflectors: Vec<String> = adapt.reflectors.iter().map(ToString::to_string).collect();
+    let (from, to, target) = (adapt.from, adapt.to, time_text(adapt.target));
+    format!("adapt {{ from {from} to {to}  target {target}  reflectors {{ {} }} }}", reflectors.join(" "))
 }
 
 fn overhead(overhead: &Overhead) -> String {

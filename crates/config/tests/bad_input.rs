@@ -39,6 +39,54 @@ fn wfq(inside: &str) -> String {
     format!("link l {{\n  rate 10Mbit/s\n  scheduler wfq\n{inside}\n}}\n")
 }
 
+/// The text of a link whose rate of 10 Mbit/s adapts.
+fn adapts(inside: &str) -> String {
+    format!("link l {{\n  rate 10Mbit/s adapt {{ {inside} }}\n  scheduler cbq\n}}\n")
+}
+
+#[test]
+fn places_in_adapt() {
+    let cases: &[(&str, &str, &str)] = &[
+        ("link l {\n  rate 10Mbit/s ^adapt\n  scheduler cbq\n}", "missing-braces", "from 5Mbit/s to 60Mbit/s"),
+        (&adapts("^form 5Mbit/s to 60Mbit/s reflectors { 9.9.9.9 }"), "unknown-word", "`from`"),
+        (&adapts("from ^0bit/s to 60Mbit/s reflectors { 9.9.9.9 }"), "out-of-range", "nothing"),
+        (&adapts("from ^50% to 60Mbit/s reflectors { 9.9.9.9 }"), "bad-value", "bit/s"),
+        (&adapts("from 5Mbit/s ^60Mbit/s reflectors { 9.9.9.9 }"), "missing-value", "`to`"),
+        (&adapts("from 5Mbit/s to ^4Mbit/s reflectors { 9.9.9.9 }"), "out-of-range", "less than"),
+        (&adapts("from 5Mbit/s to 60Mbit/s target ^5s reflectors { 9.9.9.9 }"), "out-of-range", "1ms to 1s"),
+        (&adapts("from 5Mbit/s to 60Mbit/s target ^30 reflectors { 9.9.9.9 }"), "bad-value", "30ms"),
+        (&adapts("from 5Mbit/s to 60Mbit/s ^reflectors 9.9.9.9"), "missing-braces", "in braces"),
+        (&adapts("from 5Mbit/s to 60Mbit/s ^reflectors { }"), "missing-value", "three or more"),
+        (&adapts("from 5Mbit/s to 60Mbit/s reflectors { ^dns.quad9.net }"), "bad-value", "names are not looked up"),
+        (&adapts("from 5Mbit/s to 60Mbit/s reflectors { 9.9.9.9 ^9.9.9.9 }"), "given-twice", "9.9.9.9"),
+        (&adapts("from 5Mbit/s to 60Mbit/s ^from 6Mbit/s to 7Mbit/s reflectors { 9.9.9.9 }"), "given-twice", "twice"),
+        (
+            "link l {\n  rate 10Mbit/s ^adapt { from 5Mbit/s to 60Mbit/s }\n  scheduler cbq\n}",
+            "missing-word",
+            "`reflectors`",
+        ),
+        (
+            "link l {\n  rate 10Mbit/s ^adapt { reflectors { 9.9.9.9 } }\n  scheduler cbq\n}",
+            "missing-word",
+            "`from` and `to`",
+        ),
+        (
+            "link l {\n  rate ^10Mbit/s adapt { from 20Mbit/s to 60Mbit/s reflectors { 9.9.9.9 } }\n  scheduler cbq\n}",
+            "out-of-range",
+            "returns to",
+        ),
+        (
+            "link l {\n  rate 10Mbit/s ^adapt { from 5Mbit/s to 60Mbit/s reflectors { 9.9.9.9 } }\n  regulator none\n  \
+             scheduler cbq\n}",
+            "no-effect",
+            "regulator auto",
+        ),
+    ];
+    for (text, code, says) in cases {
+        first(Language::Native, text, code, says);
+    }
+}
+
 #[test]
 fn native_places() {
     let cases: &[(&str, &str, &str)] = &[

@@ -55,6 +55,9 @@ fn each_difference_is_one_change() {
         let found = changes(&from, &link(&POLICY.replacen(before, after, 1))).unwrap();
         assert_eq!(found.len(), 1, "{before} to {after}: {found:?}");
     }
+    let adapts = "rate 10Mbit/s adapt { from 1Mbit/s to 90Mbit/s  reflectors { 9.9.9.9 } }";
+    let adapts = link(&POLICY.replacen("rate 10Mbit/s", adapts, 1));
+    assert_eq!(changes(&from, &adapts).unwrap_err(), "how its rate adapts");
     // With another rate, all shares are other rates.
     assert_eq!(changes(&from, &link(&POLICY.replace("10Mbit/s", "20Mbit/s"))).unwrap().len(), 4);
 }

@@ -41,7 +41,15 @@ fn native(random: &mut Random) -> String {
                 format!("device bridge a{link} b\n"),
             ][random.below(3) as usize];
         }
-        out += &format!("rate {}kbit/s\n", 1000 + random.below(1_000_000));
+        let rate = 1000 + random.below(1_000_000);
+        let adapts = if random.chance(30) && !classic {
+            let target = random.one(&["", "target 15ms", "target 1500us"]);
+            let bounds = format!("from {}kbit/s to {}kbit/s", rate / 2, 2 * rate);
+            format!("adapt {{ {bounds} {target} reflectors {{ 9.9.9.9 2620:fe::9 }} }}")
+        } else {
+            String::new()
+        };
+        out += &format!("rate {rate}kbit/s {adapts}\n");
         out += random.one(&["", "mtu 9000\n", "mtu 576\n"]);
         out += random.one(&[
             "",
@@ -50,7 +58,9 @@ fn native(random: &mut Random) -> String {
             "overhead 44 bytes atm mpu 96\n",
             "overhead pppoe-ptm ether-vlan\n",
         ]);
-        out += random.one(&["", "regulator none\n", "regulator auto\n", "regulator altq\n", "regulator 12000bytes\n"]);
+        // A rate that adapts needs a regulator.
+        let none = if adapts.is_empty() { "regulator none\n" } else { "" };
+        out += random.one(&["", none, "regulator auto\n", "regulator altq\n", "regulator 12000bytes\n"]);
         out += random.one(&["", "overcommit\n"]);
         out += if classic {
             random.one(&[
@@ -166,7 +176,8 @@ fn parts(spec: &LinkSpec) -> Parts<'_> {
 }
 
 fn same(a: &Link, b: &Link, text: &str) {
-    assert_eq!((&a.name, &a.device, a.overcommit), (&b.name, &b.device, b.overcommit), "{text}");
+    assert_eq!((&a.name, &a.device, &a.adapt), (&b.name, &b.device, &b.adapt), "{text}");
+    assert_eq!(a.overcommit, b.overcommit, "{text}");
     assert_eq!(parts(&a.spec), parts(&b.spec), "{text}");
 }
 

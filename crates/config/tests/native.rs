@@ -65,3 +65,19 @@ fn the_example_of_the_readme() {
     assert_eq!(offices[2].mask, u128::MAX << 80);
     assert_eq!(rules[1].terms[3].values, Values::Ranges(vec![(80, 80), (443, 443), (8000, 8080)]));
 }
+
+/// The words of a rate that adapts; the target has a default.
+#[test]
+fn a_rate_that_adapts() {
+    let read = |inside: &str| {
+        let text = format!("link l {{ rate 20Mbit/s adapt {{ {inside} }} scheduler cbq class a {{ default }} }}");
+        let policy = altq_config::parse_str(&text, "t", altq_config::Language::Native);
+        policy.unwrap_or_else(|failed| panic!("{failed}")).links.remove(0).adapt.unwrap()
+    };
+    let whole = read("from 5Mbit/s to 60Mbit/s  target 15ms\n reflectors { 1.1.1.1\n 2620:fe::9 }");
+    assert_eq!((whole.from, whole.to, whole.target), (Rate::mbit_s(5), Rate::mbit_s(60), 15_000_000));
+    let reflectors: Vec<std::net::IpAddr> = vec!["1.1.1.1".parse().unwrap(), "2620:fe::9".parse().unwrap()];
+    assert_eq!(whole.reflectors, reflectors);
+    // In any order, and without a target.
+    assert_eq!(read("reflectors { 1.1.1.1 2620:fe::9 } from 5Mbit/s to 60Mbit/s").target, 30_000_000);
+}

@@ -79,6 +79,9 @@ impl<'a> Prepared<'a> {
         let mtu = policy.links.first().map_or(1500, |link| link.spec.mtu);
         let mut lowered = lower::lower(case, mtu, column.timer, options)?;
         let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
+        if [link, reverse].into_iter().flatten().any(|link| link.adapt.is_some()) {
+            return Err(Unsupported("the lab does not probe lines, so a rate cannot adapt in it".to_owned()).into());
+        }
         let shaped = lowered.link;
         let governed: Vec<Governed<'_>> =
             case.governed().into_iter().filter(|way| way.link == lowered.link_at).collect();

@@ -81,6 +81,7 @@ impl Interface {
         Link {
             name: name.clone(),
             device: Some(Device::Interface { name, ingress: false }),
+            adapt: None,
             spec: LinkSpec {
                 rate: Rate::bit_s(rate),
                 mtu,

@@ -24,7 +24,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let (mut device, mut rate, mut mtu, mut overhead) = (None, None, None, None);
     let mut path = None;
     let (mut regulator, mut scheduler, mut queue_spec) = (None, None, None);
-    let mut cells = None;
+    let (mut cells, mut adapt) = (None, None);
     let mut classes = Vec::new();
     let mut matches = Vec::new();
     let mut settings = Settings::new();
@@ -67,6 +67,10 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
                     return None;
                 }
                 rate = Some(value);
+                if let Some(at) = cursor.eat(reader, "adapt") {
+                    words.push(("adapt", at));
+                    adapt = super::adapt::read(reader, &mut cursor, at, (value, span));
+                }
                 Some(())
             }),
             "mtu" => number(reader, &mut cursor, of, 68, 65535).map(|value| mtu = Some(value as u32)),
@@ -129,6 +133,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         name: name.0.to_owned(),
         device,
         written_path: path.map(|(path, _)| path),
+        adapt,
         spec: LinkSpec {
             rate,
             mtu: mtu.unwrap_or(words::DEFAULT_MTU),

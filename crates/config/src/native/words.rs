@@ -24,6 +24,9 @@ pub const LINK: &[&str] = &[
     "match",
 ];
 
+/// The words of `adapt`, behind the rate of a link. `to` stands behind the value of `from`.
+pub const ADAPT: &[&str] = &["from", "target", "reflectors"];
+
 /// Words of every class, whatever its scheduler. `share` comes with a scheduler that knows `rate`.
 pub const CLASS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
 
@@ -58,5 +61,6 @@ pub fn all() -> impl Iterator<Item = &'static str> {
     let meters = meter::WORDS.iter().map(|word| word.name).chain(meter::KINDS.iter().copied()).chain(meter::COLOURS);
     let keys = KEYS.iter().map(|(key, _)| *key);
     let own = [FILE, LINK, CLASS].into_iter().flatten().copied();
-    own.chain(meters).chain(["pass", "drop"]).chain(keys).chain(["share", "limit", "all"])
+    let adapt = ADAPT.iter().copied().chain(["adapt", "to"]);
+    own.chain(meters).chain(["pass", "drop"]).chain(keys).chain(adapt).chain(["share", "limit", "all"])
 }
