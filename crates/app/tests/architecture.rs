@@ -24,7 +24,7 @@ fn dependencies_point_one_way() {
         ("altq-adapt", &["altq-engine"]),
         ("altq-cases", &["altq-engine", "altq-config"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
-        ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
+        ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),

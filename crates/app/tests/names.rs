@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("config/src/native/meter.rs", &["red"], "a colour of RFC 2697"),
     ("simulator/src/sim", &["fifo"], "the buffer of a link without a policy, which has no scheduler"),
     ("app/src/demo/screen.rs", &["cbq"], "cbq.conf, a file of ALTQ's"),
+    ("cases/src/case/column.rs", &["cake"], "cake-autorate, another program"),
     // The registries.
     ("engine/src/schedule/mod.rs", &[], "a line for each scheduler"),
     ("engine/src/queue/mod.rs", &[], "a line for each queue"),

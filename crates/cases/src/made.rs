@@ -19,7 +19,7 @@ pub fn made(file: &CaseFile) -> Made {
             Kind::Pcap { file, .. } => Some(file),
             _ => None,
         });
-        for path in policies.chain(captures).map(|file| case.folder.join(file)) {
+        for path in policies.chain(captures).chain(&case.traces).map(|file| case.folder.join(file)) {
             if !paths.contains(&path) {
                 paths.push(path);
             }

@@ -13,7 +13,7 @@ use crate::report::ClassReport;
 use crate::standstill::Standstill;
 pub use crate::world::World;
 pub(crate) use series::unless_zero;
-pub use series::{Delays, QUANTILES, Reclaim, RunSeries, SeriesRow};
+pub use series::{Delays, QUANTILES, RateChange, Reclaim, RunSeries, SeriesRow};
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -313,6 +313,7 @@ impl Figures<'_> {
             Measure::GapSecondMode => mode(1).map(|mode| mode.at_ns as f64),
             Measure::Transactions if self.has_round_trips(flow) => self.transactions(flow, from, to),
             Measure::RttP50 if self.has_round_trips(flow) => times(50),
+            Measure::RttP95 if self.has_round_trips(flow) => times(95),
             Measure::RttP99 if self.has_round_trips(flow) => times(99),
             Measure::DelayP50 if self.datagrams(flow) => times(50),
             Measure::DelayP99 if self.datagrams(flow) => times(99),
@@ -332,7 +333,7 @@ pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
     let (datagrams, numbered) = (matches!(flow.kind, Kind::Datagrams(_)), flow.flood.is_none());
     match measure {
         Measure::Goodput | Measure::HtbRatio => true,
-        Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.has_round_trips(),
+        Measure::Transactions | Measure::RttP50 | Measure::RttP95 | Measure::RttP99 => flow.kind.has_round_trips(),
         // The lab does not count the segments of TCP.
         Measure::Rate | Measure::Packets | Measure::Offered | Measure::Loss => datagrams,
         Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax => datagrams && numbered,

@@ -313,6 +313,7 @@ fn lower_flow(
                 local,
             })
         }
+        CaseKind::Ping { .. } => return Err(only_simulated("the lab sends no pings; `udp_rr` is like them")),
         CaseKind::Pcap { .. } => return Err(only_simulated("the lab does not send captured packets")),
     };
     Ok(Flow {

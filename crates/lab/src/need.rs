@@ -45,9 +45,8 @@ impl Prepared<'_> {
                     matches!(udp.shape, Shape::Local { .. })
                 }
                 Kind::TcpBulk { .. } => true,
-                Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } | Kind::Pcap { .. } => {
-                    return Need::Alone;
-                }
+                Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } => return Need::Alone,
+                Kind::Ping { .. } | Kind::Pcap { .. } => return Need::Alone,
             };
             if takes_all && !full.contains(&lowered.side) {
                 full.push(lowered.side);
@@ -86,7 +85,7 @@ impl Prepared<'_> {
 /// which threads wake up.
 fn of_the_host(measure: Measure) -> bool {
     use Measure::*;
-    measure.of_lab() || of_engine(measure) || matches!(measure, Transactions | RttP50 | RttP99)
+    measure.of_lab() || of_engine(measure) || matches!(measure, Transactions | RttP50 | RttP95 | RttP99)
 }
 
 /// The highest rate of a source in bit/s, with each packet counted as [`FULL`] bytes. A `local`

@@ -65,6 +65,7 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
         classes,
         flows,
         reclaims: Vec::new(),
+        rates: Vec::new(),
         left_out,
     }
 }

@@ -8,14 +8,15 @@ use altq_config::Language;
 use altq_engine::spec::Timer;
 use toml::Spanned;
 
-use super::column::{Column, Only, PolicySource};
+use super::column::{Column, Controls, Only, PolicySource};
 use super::events::events;
 use super::flows::flows;
 use super::links::links;
 use super::table::Context;
 use super::topology::Host;
+use super::trace::traces;
 use super::words::{unique, world};
-use super::wrong::{Result, bad};
+use super::wrong::{Result, bad, unknown};
 use super::{Case, expect, raw};
 use crate::limits::tick;
 
@@ -41,7 +42,14 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
             flow.active.clear();
         }
     }
-    let events = events(&raw.events, &links, &flows, duration, context)?;
+    let mut events = events(&raw.events, &links, &flows, duration, context)?;
+    let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+    let (steps, traces) = traces(raw.links.get_ref(), &folder, duration)?;
+    if !steps.is_empty() {
+        // A step comes before an event of the same time.
+        events.splice(0..0, steps);
+        events.sort_by_key(|event| event.at);
+    }
     let mut case = Case {
         name,
         description: raw.description,
@@ -56,12 +64,13 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
         links,
         columns,
         flows,
+        traces,
         events,
         expectations: Vec::new(),
         figures: Vec::new(),
         row: context.row.map(|row| row.name.clone()),
         path: path.to_owned(),
-        folder: path.parent().map(PathBuf::from).unwrap_or_default(),
+        folder,
     };
     case.figures = expect::figures(&raw.figures, &case, context)?;
     case.expectations = expect::expectations(&raw.expect, &case, context)?;
@@ -119,6 +128,17 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
         (None, Some(file)) => Ok(Some(PolicySource::File(file.get_ref().clone()))),
         (None, None) => Ok(None),
     };
+    let controls = |word: &Option<Spanned<String>>| match word {
+        None => Ok(Controls::Altq),
+        Some(word) => match Controls::ALL.iter().find(|(name, _)| *name == word.get_ref()) {
+            Some((_, controls)) => Ok(*controls),
+            None => {
+                let names = Controls::ALL.map(|(name, _)| name);
+                let what = format!("there is no controller {:?}", word.get_ref());
+                bad(word, unknown(&what, word.get_ref(), "Controllers", names))
+            }
+        },
+    };
     let top = policy(&raw.policy, &raw.policy_file)?;
     if raw.columns.is_empty() {
         let Some(policy) = top else {
@@ -126,8 +146,9 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
         };
         let replace = replacements(&raw.replace)?;
         let (mtu, overhead) = (mtu(&raw.mtu)?, overhead(&raw.overhead)?);
-        let (language, timer) = (language(&raw.language)?, timer(&raw.timer)?);
-        return Ok(vec![Column { name: None, policy, language, timer, replace, mtu, overhead, only: None }]);
+        let (language, timer, controller) = (language(&raw.language)?, timer(&raw.timer)?, controls(&raw.controller)?);
+        let (name, only) = (None, None);
+        return Ok(vec![Column { name, policy, language, timer, controller, replace, mtu, overhead, only }]);
     }
     let mut names = HashSet::new();
     let mut columns = Vec::new();
@@ -152,6 +173,7 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
             policy,
             language: language(word)?,
             timer: timer(tick)?,
+            controller: controls(if c.controller.is_some() { &c.controller } else { &raw.controller })?,
             replace,
             mtu: mtu(if c.mtu.is_some() { &c.mtu } else { &raw.mtu })?,
             overhead: overhead(if c.overhead.is_some() { &c.overhead } else { &raw.overhead })?,

@@ -20,6 +20,8 @@ pub struct Column {
     pub language: Option<Language>,
     /// When the scheduler's timers can fire.
     pub timer: Timer,
+    /// What sets the rates that adapt.
+    pub controller: Controls,
     /// Pieces of the policy's text, and what replaces them. Each piece occurs exactly once.
     pub replace: Vec<(String, String)>,
     /// The MTU of the policy's links, if the policy's language cannot state one.
@@ -29,6 +31,22 @@ pub struct Column {
     pub overhead: Option<i32>,
     /// The only world in which the column makes sense; `None`: both.
     pub only: Option<Only>,
+}
+
+/// What sets the rate of a link whose rate adapts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Controls {
+    /// altq's own controller.
+    #[default]
+    Altq,
+    /// The published rules of cake-autorate, to compare with.
+    CakeAutorate,
+}
+
+impl Controls {
+    /// All, with the words for them.
+    pub const ALL: [(&'static str, Controls); 2] =
+        [("altq", Controls::Altq), ("cake-autorate", Controls::CakeAutorate)];
 }
 
 /// The only world in which a case or a column makes sense.

@@ -19,6 +19,10 @@ pub const LEAST_UDP_V4: u32 = 28;
 /// Bytes of the IPv6 and UDP headers.
 pub const LEAST_UDP_V6: u32 = 48;
 
+/// Time between two pings where nothing else is said: 250 ms, as a link whose rate adapts sends
+/// them to each reflector.
+const PING_INTERVAL: Nanos = 250_000_000;
+
 pub(super) fn flows(
     raw: &[Spanned<raw::Flow>],
     hosts: &[Host],
@@ -186,6 +190,25 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
             };
             Ok(Kind::UdpRr { streams, request, response, retry })
         }
+        "ping" => {
+            only(flow, "ping", &["size", "interval"])?;
+            // An echo request has a header of 8 bytes, as a datagram of UDP.
+            let least = if v6 { LEAST_UDP_V6 } else { LEAST_UDP_V4 };
+            let size = match &flow.size {
+                // ping(8) sends 56 bytes of data.
+                None => least + 56,
+                Some(size) => match size.get_ref() {
+                    raw::Sizes::One(one) if (least..=LARGEST_PACKET).contains(one) => *one,
+                    _ => return bad(size, format!("a ping has one size, {least} to {LARGEST_PACKET} bytes")),
+                },
+            };
+            let interval = match &flow.interval {
+                Some(interval) if interval.get_ref().0 == 0 => return bad(interval, "an interval is longer than 0"),
+                Some(interval) => interval.get_ref().0,
+                None => PING_INTERVAL,
+            };
+            Ok(Kind::Ping { size, interval })
+        }
         "pcap" => {
             only(flow, "pcap", &["file", "speed"])?;
             let Some(file) = &flow.file else { return bad(place, "a flow of kind pcap needs its file") };
@@ -199,7 +222,7 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
             Ok(Kind::Pcap { file: file.get_ref().clone(), speed })
         }
         other => {
-            let kinds = ["udp", "udp_rr", "tcp_bulk", "tcp_rr", "tcp_connect", "pcap"];
+            let kinds = ["udp", "udp_rr", "ping", "tcp_bulk", "tcp_rr", "tcp_connect", "pcap"];
             bad(&flow.kind, unknown(&format!("there is no kind {other:?}"), other, "Kinds", kinds))
         }
     }

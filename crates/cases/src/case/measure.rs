@@ -216,6 +216,8 @@ pub enum Measure {
     Loss,
     /// Flow: round trips, the median, in nanoseconds.
     RttP50,
+    /// The same: the 95th percentile.
+    RttP95,
     /// The same: the 99th percentile.
     RttP99,
     /// Flow: requests answered per second.
@@ -312,7 +314,7 @@ impl Unit {
 
 impl Measure {
     /// All measures, with the words for them.
-    pub const ALL: [(&'static str, Measure); 36] = [
+    pub const ALL: [(&'static str, Measure); 37] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
         ("goodput", Measure::Goodput),
@@ -323,6 +325,7 @@ impl Measure {
         ("marked", Measure::Marked),
         ("loss", Measure::Loss),
         ("rtt_p50", Measure::RttP50),
+        ("rtt_p95", Measure::RttP95),
         ("rtt_p99", Measure::RttP99),
         ("transactions", Measure::Transactions),
         ("htb_ratio", Measure::HtbRatio),
@@ -361,8 +364,8 @@ impl Measure {
                 Unit::Count
             }
             Counter | Identities | Disagreements => Unit::Count,
-            DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode
-            | Reach => Unit::Time,
+            DelayP50 | DelayP99 | DelayMax | RttP50 | RttP95 | RttP99 => Unit::Time,
+            GapMean | GapDeviation | GapMode | GapSecondMode | Reach => Unit::Time,
             AnswerMax | KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime => Unit::Time,
         }
     }
@@ -400,7 +403,8 @@ impl Measure {
     pub fn of_flow(self) -> bool {
         use Measure::*;
         match self {
-            Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions | HtbRatio => true,
+            Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP95 | RttP99 => true,
+            Transactions | HtbRatio => true,
             Drops | Marked | Queue => true,
             Rate | Packets | Offered | GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode | Reach => true,
             Share | WireShare | WireRate | Cells | Counter | Identities | Disagreements | Ratio | Monotone => false,

@@ -5,7 +5,8 @@
 //! ```text
 //!  what a case is     topology, traffic, column, event, measure, table, class
 //!  what is written    raw: every key          template: `${x}`
-//!  what reads it      file: a table's runs    check: one run, by links, flows, events, expect
+//!  what reads it      file: a table's runs    check: one run, by links, flows, events, trace,
+//!                                               expect
 //!                     comparisons: several rows or columns together
 //!  what they share    words: names, units     wrong, error: what is wrong, and where
 //! ```
@@ -26,6 +27,7 @@ mod raw;
 mod table;
 mod template;
 mod topology;
+mod trace;
 mod traffic;
 mod words;
 mod wrong;
@@ -34,7 +36,7 @@ use std::path::PathBuf;
 
 use altq_engine::units::Nanos;
 pub use class::{ClassName, Governed, Links, full_name};
-pub use column::{Column, Only, PolicyError, PolicySource};
+pub use column::{Column, Controls, Only, PolicyError, PolicySource};
 pub use error::CaseError;
 pub use event::{ClassChange, TimedEvent, What, WordValue};
 pub use file::{CaseFile, Run};
@@ -78,6 +80,8 @@ pub struct Case {
     pub columns: Vec<Column>,
     /// The traffic.
     pub flows: Vec<Flow>,
+    /// The files of its links' traces, whose steps are among `events`; relative to `folder`.
+    pub traces: Vec<PathBuf>,
     /// The changes during the run, by time.
     pub events: Vec<TimedEvent>,
     /// The figures that must come out.

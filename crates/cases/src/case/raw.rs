@@ -29,6 +29,7 @@ pub struct Case {
     pub policy_file: Option<Spanned<PathBuf>>,
     pub language: Option<Spanned<String>>,
     pub timer: Option<Spanned<TimerWord>>,
+    pub controller: Option<Spanned<String>>,
     #[serde(default)]
     pub columns: Vec<Spanned<Column>>,
     pub hosts: Spanned<Vec<Host>>,
@@ -181,6 +182,7 @@ pub struct Column {
     pub policy_file: Option<Spanned<PathBuf>>,
     pub language: Option<Spanned<String>>,
     pub timer: Option<Spanned<TimerWord>>,
+    pub controller: Option<Spanned<String>>,
     #[serde(default)]
     pub replace: Vec<Replace>,
     pub mtu: Option<Spanned<u32>>,
@@ -230,6 +232,8 @@ pub struct Link {
     pub tx_ring: Option<Spanned<u32>>,
     pub tx_queues: Option<Spanned<u32>>,
     pub tx_buffer: Option<Spanned<u32>>,
+    pub trace: Option<Spanned<PathBuf>>,
+    pub reverse_trace: Option<Spanned<PathBuf>>,
 }
 
 /// A fraction of packets, or the four probabilities of Gilbert's and Elliott's model.

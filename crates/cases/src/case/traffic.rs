@@ -82,6 +82,14 @@ pub enum Kind {
         /// Time after which a request without an answer is sent again.
         retry: Nanos,
     },
+    /// ICMP echo requests at a constant interval, whatever becomes of the earlier ones, and their
+    /// answers (RFC 792, RFC 4443 4).
+    Ping {
+        /// Length of a request and of its answer at layer 3.
+        size: u32,
+        /// Time from one request to the next.
+        interval: Nanos,
+    },
     /// The packets of a capture, at the times that they have in it.
     Pcap {
         /// The file, pcap or pcapng.
@@ -96,7 +104,7 @@ impl Kind {
     pub fn tcp(&self) -> Option<&Tcp> {
         match self {
             Kind::TcpBulk { tcp, .. } | Kind::TcpRr { tcp, .. } | Kind::TcpConnect { tcp, .. } => Some(tcp),
-            Kind::Udp(_) | Kind::UdpRr { .. } | Kind::Pcap { .. } => None,
+            Kind::Udp(_) | Kind::UdpRr { .. } | Kind::Ping { .. } | Kind::Pcap { .. } => None,
         }
     }
 
@@ -108,6 +116,7 @@ impl Kind {
             Kind::TcpBulk { .. } => "tcp_bulk",
             Kind::TcpRr { .. } => "tcp_rr",
             Kind::TcpConnect { .. } => "tcp_connect",
+            Kind::Ping { .. } => "ping",
             Kind::Pcap { .. } => "pcap",
         }
     }
@@ -119,7 +128,7 @@ impl Kind {
             | Kind::TcpRr { streams, .. }
             | Kind::TcpConnect { streams, .. }
             | Kind::UdpRr { streams, .. } => *streams,
-            Kind::Udp(_) | Kind::Pcap { .. } => 1,
+            Kind::Udp(_) | Kind::Ping { .. } | Kind::Pcap { .. } => 1,
         }
     }
 }

@@ -22,11 +22,10 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// Words of other tools, and what a case calls the same thing.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 11] = [
     ("tcp", "tcp_bulk"),
     ("tcp_stream", "tcp_bulk"),
-    ("ping", "udp_rr"),
-    ("icmp", "udp_rr"),
+    ("icmp", "ping"),
     ("cbr", "constant"),
     ("throughput", "goodput"),
     ("bandwidth", "rate"),
@@ -73,7 +72,7 @@ mod tests {
     fn every_word_offered_for_one_of_another_tool_exists() {
         let measures = super::super::measure::Measure::ALL.map(|(name, _)| name);
         for (other, meant) in ELSEWHERE {
-            let kind = ["udp_rr", "tcp_bulk", "constant"].contains(&meant);
+            let kind = ["ping", "tcp_bulk", "constant"].contains(&meant);
             assert!(kind || measures.contains(&meant), "{other}: {meant}");
             assert!(!measures.contains(&other), "{other} is a measure itself");
         }

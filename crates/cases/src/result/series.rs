@@ -29,6 +29,9 @@ pub struct RunSeries {
     /// How fast classes with a guarantee got it back after a time without packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reclaims: Vec<Reclaim>,
+    /// The changes of rates that adapt, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateChange>,
     /// Number of classes and flows that were left out because there were too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
@@ -71,6 +74,21 @@ pub struct SeriesRow {
     /// The distribution of the delays from the warm-up on.
     #[serde(default)]
     pub delays: Delays,
+}
+
+/// A rate that adapts has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateChange {
+    /// The link, as in [`ClassResult::link`](super::ClassResult::link).
+    pub link: String,
+    /// When.
+    pub at_ns: u64,
+    /// The rate from then on.
+    pub bit_s: u64,
+    /// Why, in a word; `start` for the rate at the beginning.
+    pub reason: String,
+    /// Why, in a sentence with figures.
+    pub text: String,
 }
 
 /// A distribution of delays.

@@ -201,6 +201,7 @@ impl Series {
             classes: self.classes.iter().map(|class| class.kept(first)).collect(),
             flows: self.flows.iter().map(|flow| flow.kept(first)).collect(),
             reclaims,
+            rates: Vec::new(),
             left_out: self.left_out,
         }
     }

@@ -85,6 +85,8 @@ impl World<'_> {
                 let length = travelling.len.div_ceil(u32::from(travelling.segments.max(1)));
                 (Key { tcp_flags: segment.flags.0, length, ..*key }, high(segment.flags, segment.len))
             }
+            // RFC 792: an ICMP message has no ports.
+            Load::Echo { .. } => (Key { length: travelling.len, ..*key }, false),
             Load::Number(number) => match self.frame(stream.flow as usize, *number) {
                 Some(frame) => (frame.key, frame.high),
                 None => {
@@ -440,6 +442,7 @@ impl World<'_> {
         let octet = &mut self.packets[packet.handle as usize].octet;
         let marked = packet.ecn & 3 == 3 && *octet & 3 != 3;
         *octet = packet.dscp << 2 | packet.ecn & 3;
+        self.ports[at].charged += u64::from(packet.wire);
         if let Some(governed) = &mut self.ports[at].policy {
             let waited = now - packet.arrived;
             let row = governed.row(departure.class);

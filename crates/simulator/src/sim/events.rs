@@ -46,6 +46,8 @@ pub enum Event {
     ArriveUnordered(u32),
     /// The host at which this packet has arrived handles it.
     Handle(u32),
+    /// The controller of this adaptive link is asked.
+    Adapt(u32),
 }
 
 /// An event in the queue, in 24 bytes. `order` holds the rank in its upper two bits and the number

@@ -17,6 +17,7 @@ pub fn ethernet(key: &Key, hosts: [usize; 2], load: &Load, outer: Option<&Key>) 
     };
     let (transport, id) = match load {
         Load::Number(number) => (datagram(key, *number), *number),
+        Load::Echo { number, answer } => (echo(key, *number, *answer), *number),
         Load::Segment(segment) => (tcp(key, segment), segment.seq),
     };
     let mut f = Vec::with_capacity(54 + key.length as usize);
@@ -74,6 +75,26 @@ fn sum(key: &Key, transport: &[u8]) -> u16 {
     all.extend((transport.len() as u16).to_be_bytes());
     all.extend(transport);
     checksum(&all)
+}
+
+/// An echo request or its answer (RFC 792; RFC 4443 4.1 and 4.2). Its data begin with the number.
+fn echo(key: &Key, number: u64, answer: bool) -> Vec<u8> {
+    let len = (behind_ip(key) as usize).max(8);
+    let kind = match (key.family == 6, answer) {
+        (false, false) => 8,
+        (false, true) => 0,
+        (true, false) => 128,
+        (true, true) => 129,
+    };
+    let mut f = vec![kind, 0, 0, 0, 0, 1];
+    f.extend((number as u16).to_be_bytes());
+    let data = len - 8;
+    f.extend(&number.to_be_bytes()[8 - data.min(8)..]);
+    f.resize(len, 0);
+    // RFC 4443 2.3: the checksum of ICMPv6 also covers the addresses.
+    let sum = if key.family == 6 { sum(key, &f) } else { checksum(&f) };
+    f[2..4].copy_from_slice(&sum.to_be_bytes());
+    f
 }
 
 fn datagram(key: &Key, number: u64) -> Vec<u8> {

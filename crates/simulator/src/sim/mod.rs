@@ -5,6 +5,8 @@
 //! arrivals and sending sources; events of one kind in the order in which they were made. Nothing
 //! else decides, so the same case and seed give the same bytes on every machine.
 
+mod adapt;
+mod autorate;
 mod capture;
 mod carry;
 mod change;
@@ -184,7 +186,8 @@ fn columns<'a>(
             .stats
             .extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
         if let (Some(all), Some(mut series)) = (&mut watch.series, world.take_series()) {
-            kept = Some(series.kept(case.warmup, case.duration, case.row.clone()));
+            let rates = world.take_rates();
+            kept = Some(RunSeries { rates, ..series.kept(case.warmup, case.duration, case.row.clone()) });
             all.push(series);
         }
         let mut ran = report(case, column, world)?;
@@ -346,7 +349,7 @@ const MANY: usize = 1000;
 
 /// Whether a flow has transactions: requests that are answered.
 pub(super) fn has_transactions(kind: &Kind) -> bool {
-    matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. })
+    matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } | Kind::Ping { .. })
 }
 
 /// The figure that a probe measures; `None` if there was nothing to measure.
@@ -427,6 +430,7 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::GapSecondMode => mode(1).map(|m| m.at_ns as f64),
         Measure::Reach => world.reached(probe),
         Measure::RttP50 => time(&mut cell.rtts, 50),
+        Measure::RttP95 => time(&mut cell.rtts, 95),
         Measure::RttP99 => time(&mut cell.rtts, 99),
         Measure::Transactions => Some(per_second(cell.transactions)),
         Measure::Offered => Some(per_second(cell.sent)),

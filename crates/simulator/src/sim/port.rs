@@ -55,6 +55,8 @@ pub struct Port {
     pub rings: Option<Rings>,
     /// Takes the place of the wire if the medium is shared.
     pub station: Option<Station>,
+    /// Bytes that it charged for packets that it has sent.
+    pub charged: u64,
     /// The largest packet in bytes.
     pub mtu: u32,
     /// The tunnel in which IPv6 is carried over IPv4, if there is one.
@@ -274,6 +276,7 @@ impl Port {
                 slots: case.tx_ring.max(1),
                 offered: false,
             }),
+            charged: 0,
             mtu: case.mtu.unwrap_or(policy.map_or(1500, |link| link.spec.mtu)),
             tunnel: case.tunnel,
             timer,

@@ -14,12 +14,14 @@ use altq_engine::units::Nanos;
 use super::SimError;
 use super::events::{Event, Rank};
 use super::stream::{End, Stream, Talk};
-use super::talk::{Opener, Program, Requests, TcpPair, is_local};
+use super::talk::{Opener, Pings, Program, Requests, TcpPair, is_local};
 use super::world::{World, bad};
 use crate::tcp::{Algorithm, Config, HyStart, Socket};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
 
 /// The ports that Linux gives to sockets that do not choose one (net.ipv4.ip_local_port_range).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
@@ -102,6 +104,10 @@ fn key(case: &Case, flow: &case::Flow) -> Key {
     };
     let (from, to) = (case.hosts[flow.from].address, case.hosts[flow.to].address);
     let tcp = flow.kind.tcp().is_some();
+    if matches!(flow.kind, Kind::Ping { .. }) {
+        let (proto, family) = if from.is_ipv6() { (ICMPV6, 6) } else { (ICMP, 4) };
+        return Key { src: bits(from), dst: bits(to), proto, family, tos: flow.dscp << 2, ..Key::default() };
+    }
     Key {
         src: bits(from),
         dst: bits(to),
@@ -251,6 +257,10 @@ fn source(world: &mut World<'_>, at: usize, seed: u64) {
                 let sport = flow.sport.wrapping_add(k as u16);
                 world.add(at, Some(sport), Talk::Requests(ask.clone()));
             }
+            return;
+        }
+        Kind::Ping { size, interval } => {
+            world.add(at, None, Talk::Pings(Pings::new(*size, *interval)));
             return;
         }
         Kind::TcpBulk { .. } | Kind::TcpRr { .. } | Kind::TcpConnect { .. } => return,

@@ -6,7 +6,7 @@ use altq_engine::classify::FlowHash;
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
 
-use super::talk::{Requests, TcpPair};
+use super::talk::{Pings, Requests, TcpPair};
 use crate::tcp::Segment;
 
 /// The time of a wake-up that never comes.
@@ -17,6 +17,13 @@ pub const NEVER: Nanos = Nanos::MAX;
 pub enum Load {
     /// The number of a datagram or of a captured packet.
     Number(u64),
+    /// A ping, by its number, or the answer to it.
+    Echo {
+        /// The number.
+        number: u64,
+        /// True for an answer.
+        answer: bool,
+    },
     /// A segment of TCP.
     Segment(Segment),
 }
@@ -81,6 +88,8 @@ pub enum Talk {
     Playback(Playback),
     /// Requests and answers in datagrams.
     Requests(Requests),
+    /// Pings.
+    Pings(Pings),
     /// TCP.
     Tcp(Box<TcpPair>),
     /// The stream is over, and its slot is free.

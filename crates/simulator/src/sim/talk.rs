@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use altq_adapt::{Answer, DEADLINE};
 use altq_cases::case::{Kind, Shape};
 use altq_cases::source::{Endpoint, Outbox};
 use altq_engine::drive;
@@ -27,6 +28,54 @@ pub struct Requests {
     pub asked: Nanos,
     /// True if a request waits for its answer.
     pub open: bool,
+}
+
+/// Pings, one after another at a constant interval.
+#[derive(Clone, Debug)]
+pub struct Pings {
+    /// Length of a ping at layer 3, and of its answer.
+    size: u32,
+    /// Time from one to the next.
+    interval: Nanos,
+    /// The number of the next one.
+    number: u64,
+    /// Those that have not been answered: number, when it was sent, and whether it was given up.
+    open: VecDeque<(u64, Nanos, bool)>,
+}
+
+/// Most pings whose answers are waited for: those of four minutes at the usual interval.
+const MOST_OPEN: usize = 1_000;
+
+impl Pings {
+    /// Pings of this size at this interval.
+    pub fn new(size: u32, interval: Nanos) -> Pings {
+        Pings { size, interval, number: 0, open: VecDeque::new() }
+    }
+
+    /// Sends the next one. Returns its number.
+    fn send(&mut self, now: Nanos) -> u64 {
+        let number = self.number;
+        self.number += 1;
+        if self.open.len() >= MOST_OPEN {
+            self.open.pop_front();
+        }
+        self.open.push_back((number, now, false));
+        number
+    }
+
+    /// The first one that was sent at or before this time and is neither answered nor given up, is
+    /// given up. Returns when it was sent.
+    fn give_up(&mut self, before: Nanos) -> Option<Nanos> {
+        let (_, sent, given_up) = self.open.iter_mut().find(|(_, sent, given_up)| !*given_up && *sent <= before)?;
+        *given_up = true;
+        Some(*sent)
+    }
+
+    /// One is answered. Returns when it was sent; `None` if nobody waits for the answer any more.
+    fn answered(&mut self, number: u64) -> Option<Nanos> {
+        let at = self.open.iter().position(|(open, ..)| *open == number)?;
+        self.open.remove(at).map(|(_, sent, _)| sent)
+    }
 }
 
 /// Both ends of a connection, and the programs that use them.
@@ -158,6 +207,7 @@ impl World<'_> {
                 Talk::Source(source) => source.stop(),
                 Talk::Playback(playback) => playback.stop(),
                 Talk::Requests(ask) => ask.open = false,
+                Talk::Pings(_) => {}
                 Talk::Tcp(pair) => {
                     pair.active = false;
                     // A program that waits for an answer stops after the answer.
@@ -239,6 +289,7 @@ impl World<'_> {
                 return self.run_program(now, place, end);
             }
             Talk::Requests(_) => return self.send_question(now, place),
+            Talk::Pings(_) => return self.send_ping(now, place),
             _ if !self.flows[flow].active => return Ok(()),
             Talk::Source(source) => source.wake(now, &mut self.out),
             Talk::Playback(playback) => playback.wake(now, &mut self.out),
@@ -291,6 +342,27 @@ impl World<'_> {
         let octet = stream.ends[0].key.tos;
         self.arm(place, 0, now.saturating_add(retry));
         self.send(now, place, 0, Parcel::new(len, octet, Load::Number(number))).map(|_| ())
+    }
+
+    /// Sends a ping, unless the flow is over, and gives up those that are too old.
+    fn send_ping(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
+        let stream = &mut self.streams[place];
+        let flow = stream.flow as usize;
+        let Talk::Pings(pings) = &mut stream.talk else { return Ok(()) };
+        let mut lost = Vec::new();
+        if let Some(before) = now.checked_sub(DEADLINE) {
+            lost.extend(std::iter::from_fn(|| pings.give_up(before)));
+        }
+        let active = self.flows[flow].active;
+        let sends = active.then(|| (pings.send(now), pings.size, pings.interval));
+        let octet = stream.ends[0].key.tos;
+        for sent in lost {
+            self.heard(now, flow, sent, Answer::Lost)?;
+        }
+        let Some((number, size, interval)) = sends else { return Ok(()) };
+        self.probed(now, flow);
+        self.arm(place, 0, now.saturating_add(interval));
+        self.send(now, place, 0, Parcel::new(size, octet, Load::Echo { number, answer: false })).map(|_| ())
     }
 
     /// Handles a packet that has arrived at its destination.
@@ -351,6 +423,24 @@ impl World<'_> {
                     ask.open = false;
                     return self.send_question(now, place);
                 }
+            }
+            (Talk::Pings(_), Load::Echo { number, answer: false }) => {
+                let octet = stream.ends[1].key.tos;
+                let answer = Load::Echo { number: *number, answer: true };
+                self.count_payload(now, flow, u64::from(len.saturating_sub(headers)));
+                return self.send(now, place, 1, Parcel::new(len, octet, answer)).map(|_| ());
+            }
+            (Talk::Pings(pings), Load::Echo { number, answer: true }) => {
+                let Some(sent) = pings.answered(*number) else { return Ok(()) };
+                let took = now - sent;
+                let cell = self.flow_tally.cell(self.segment, flow);
+                cell.transactions += 1;
+                cell.rtts.push(took);
+                if let Some(series) = &mut self.series {
+                    series.answered(now, flow, took);
+                }
+                let delay = i64::try_from(took).unwrap_or(i64::MAX);
+                return self.heard(now, flow, sent, Answer::After(delay));
             }
             (Talk::Source(_), _) => self.count_payload(now, flow, u64::from(len.saturating_sub(headers))),
             (Talk::Playback(_), _) => self.count_payload(now, flow, u64::from(len)),

@@ -21,6 +21,7 @@ use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
 
 use super::SimError;
+use super::adapt::Adapting;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
 use super::events::{Event, Events, Rank};
@@ -38,7 +39,7 @@ const MOST_GAPS: usize = 64;
 /// The state of one column's run.
 pub struct World<'a> {
     pub(super) case: &'a Case,
-    column: &'a Column,
+    pub(super) column: &'a Column,
     captures: &'a [Option<Capture>],
     /// The two ports of each link; those of link n have the numbers 2n and 2n + 1.
     pub ports: Vec<Port>,
@@ -86,6 +87,8 @@ pub struct World<'a> {
     pub gaps: FlowGaps,
     /// Whether flows of TCP stand still.
     pub(super) watches: Vec<Watch>,
+    /// The links whose rates adapt.
+    pub(super) adapting: Vec<Adapting>,
     /// The classes and flows that are traced until they reach a rate.
     pub(super) traces: Vec<Trace>,
     /// True if an expectation or figure asks for the time that a flow's packets wait, or for marks.
@@ -199,6 +202,7 @@ impl<'a> World<'a> {
             counters: None,
             gaps: FlowGaps::new(case.flows.len()),
             watches: vec![Watch::default(); case.flows.len()],
+            adapting: Vec::new(),
             traces: Vec::new(),
             flow_tally: Tally::new(segments.len(), case.flows.len()),
             segments,
@@ -208,6 +212,7 @@ impl<'a> World<'a> {
             progress: None,
         };
         setup::flows(&mut world, seed)?;
+        world.set_up_adapting()?;
         for (at, event) in case.events.iter().enumerate() {
             world.schedule(event.at, Rank::Change, Event::Change(at as u32));
         }
@@ -331,6 +336,7 @@ impl<'a> World<'a> {
                 Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
                 Event::ArriveUnordered(packet) => self.arrive(now, packet)?,
                 Event::Handle(packet) => self.handle(now, packet)?,
+                Event::Adapt(link) => self.ask_again(now, link as usize)?,
             }
         }
         self.progress.iter().for_each(|progress| progress.add(self.case.duration - told));
