@@ -357,6 +357,10 @@ impl Controller for Adaptive {
         if calm && let Some(episode) = self.episode.take() {
             self.resume = episode.fell;
         }
+        if let Some(episode) = self.episode.as_mut().filter(|_| excess <= allowed) {
+            // If answers become late once more, that is compared with now, and not with the cut.
+            episode.excess = episode.excess.min(excess);
+        }
         if !self.may_change() {
             return None;
         }

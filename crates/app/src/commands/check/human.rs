@@ -45,6 +45,12 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
         None => String::new(),
     };
     writeln!(out, "link {}: {}{place}", link.name, rate(link.spec.rate))?;
+    if let Some(adapt) = &link.adapt {
+        let (from, to, target) = (rate(adapt.from), rate(adapt.to), time(adapt.target));
+        let probes = adapt.reflectors.len();
+        writeln!(out, "  adapts     from {from} to {to}, target {target}, reflectors: {probes}")?;
+        writeln!(out, "             what is promised below holds at {}", rate(link.spec.rate))?;
+    }
     let scheduler = &link.spec.scheduler;
     let mut words: Vec<String> = Vec::new();
     let variant =

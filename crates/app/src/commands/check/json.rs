@@ -38,6 +38,9 @@ pub struct Finding {
 struct LinkReport<'a> {
     name: &'a str,
     rate_bit_s: u64,
+    /// How the rate follows the line; the promises hold at `rate_bit_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapt: Option<AdaptReport>,
     mtu_bytes: u32,
     overhead: Overhead,
     regulator_bytes: Option<u32>,
@@ -49,6 +52,14 @@ struct LinkReport<'a> {
     kernel_refuses: Vec<String>,
     kernel_differs: Vec<String>,
     classes: Vec<ClassReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct AdaptReport {
+    from_bit_s: u64,
+    to_bit_s: u64,
+    target_ns: u64,
+    reflectors: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -144,6 +155,12 @@ fn link_report(link: &Link) -> LinkReport<'_> {
     LinkReport {
         name: &link.name,
         rate_bit_s: link.spec.rate.as_bit_s(),
+        adapt: link.adapt.as_ref().map(|adapt| AdaptReport {
+            from_bit_s: adapt.from.as_bit_s(),
+            to_bit_s: adapt.to.as_bit_s(),
+            target_ns: adapt.target,
+            reflectors: adapt.reflectors.iter().map(ToString::to_string).collect(),
+        }),
         mtu_bytes: link.spec.mtu,
         overhead: Overhead {
             bytes: overhead.bytes,
