@@ -26,7 +26,7 @@ fn dependencies_point_one_way() {
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
-        ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel"]),
+        ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (

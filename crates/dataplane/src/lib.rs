@@ -3,7 +3,8 @@
 //! One loop per shaped link receives, asks the engine, waits for timers and sends ([`shaper`]). It
 //! works on an [`edge`]: the [`bridge`] between two interfaces (by packet sockets or by AF_XDP), a
 //! queue of the kernel's firewall ([`nfqueue`]), or for tests the [`channel`] in memory, whose
-//! clock is set by hand. Frames lie in a [`pool`]; the engine sees only descriptors.
+//! clock is set by hand. Frames lie in a [`pool`]; the engine sees only descriptors. A link whose
+//! rate adapts has a second thread, which probes its line.
 //!
 //! This is the only crate with `unsafe` code, all of it for calls to the kernel that neither the
 //! standard library nor rustix has.
@@ -21,6 +22,7 @@ pub mod nfqueue;
 pub mod output;
 pub mod partial;
 pub mod pool;
+mod probe;
 pub mod remark;
 mod running;
 pub mod segment;

@@ -14,10 +14,12 @@ use altq_engine::units::Nanos;
 
 use crate::bridge;
 use crate::bridge::xdp::Pairs;
+use crate::edge::Edge;
 use crate::error::Error;
 use crate::kernel;
 use crate::nfqueue;
-use crate::shaper::{self, Tuning};
+use crate::probe::Probe;
+use crate::shaper::{self, Look, Shaper, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
@@ -58,14 +60,27 @@ pub struct Options {
 /// edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
-/// By name of link, the sender of changes to its loop.
-pub(crate) type Senders = BTreeMap<String, mpsc::Sender<Vec<Change>>>;
+/// The ends of the channels to a loop.
+#[derive(Clone)]
+pub(crate) struct Ends {
+    /// For changes of the link.
+    pub changes: mpsc::Sender<Vec<Change>>,
+    /// For functions that look at its engine, if its rate adapts.
+    pub looks: mpsc::Sender<Look>,
+}
 
-/// A channel for changes of a link: the sender goes to the others.
-pub(crate) fn channel(senders: &mut Senders, link: &Link) -> mpsc::Receiver<Vec<Change>> {
-    let (sender, receiver) = mpsc::channel();
-    senders.insert(link.name.clone(), sender);
-    receiver
+/// By name of link, the ends of the channels to its loop.
+pub(crate) type Senders = BTreeMap<String, Ends>;
+
+/// Makes the channels to the loop of a link: their ends go to the others.
+pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, shaper: &mut Shaper<E>) {
+    let (changes, changed) = mpsc::channel();
+    let (looks, looked) = mpsc::channel();
+    senders.insert(link.name.clone(), Ends { changes, looks });
+    shaper.listen(changed);
+    if link.adapt.is_some() {
+        shaper.show(looked);
+    }
 }
 
 /// By name, the links that the kernel executes.
@@ -77,6 +92,7 @@ pub struct Running {
     senders: Senders,
     standing: Standing,
     snapshots: mpsc::Receiver<Snapshot>,
+    said: mpsc::Receiver<String>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     notes: Vec<String>,
     /// While it is open, idle processors do not sleep.
@@ -94,6 +110,11 @@ impl Running {
         &self.snapshots
     }
 
+    /// What happens while the links run, a line each: a rate that adapts has changed, and why.
+    pub fn said(&self) -> &mpsc::Receiver<String> {
+        &self.said
+    }
+
     /// A handle that stops the links.
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
@@ -103,7 +124,7 @@ impl Running {
     /// after a snapshot's interval at the latest. [`changes`] finds them. False if no such link
     /// runs.
     pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
-        self.senders.get(link).is_some_and(|sender| sender.send(changes).is_ok())
+        self.senders.get(link).is_some_and(|ends| ends.changes.send(changes).is_ok())
     }
 
     /// Sets a link that the kernel executes up in place of the one of its name, in the calling
@@ -174,6 +195,8 @@ pub(crate) struct Starting {
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
+    /// What probes the links whose rates adapt.
+    pub probes: Vec<Probe>,
 }
 
 /// Counts the links whose packets wait in the kernel.
@@ -230,8 +253,8 @@ impl Starting {
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
         let Options { realtime, spin, processors, .. } = options;
-        let standing = Standing::new();
-        Ok(Starting { stop, notes, senders, standing, holding, spin, realtime, processors, loops })
+        let (standing, probes) = (Standing::new(), Vec::new());
+        Ok(Starting { stop, notes, senders, standing, holding, spin, realtime, processors, loops, probes })
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -241,14 +264,16 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, mut notes, senders, standing, realtime, processors, loops, .. } = self;
+        let Starting { stop, mut notes, senders, standing, realtime, processors, loops, probes, .. } = self;
         let (send, snapshots) = mpsc::channel();
+        let (say, said) = mpsc::channel();
         let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
         let awake = awake.unwrap_or_else(|error| {
             notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
             None
         });
-        let mut running = Running { stop, senders, standing, snapshots, threads: Vec::new(), notes, _awake: awake };
+        let threads = Vec::new();
+        let mut running = Running { stop, senders, standing, snapshots, said, threads, notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
             true => vec![None],
@@ -280,6 +305,20 @@ impl Starting {
             // stops the loops that run already.
             let thread = Builder::new()
                 .name(name)
+                .spawn(work)
+                .map_err(|source| Error::Io { what: "starting a thread", source })?;
+            running.threads.push(thread);
+        }
+        for probe in probes {
+            let (stop, say) = (running.stop.clone(), say.clone());
+            let work = move || {
+                // If nobody receives the lines any more, the rate adapts all the same.
+                let result = probe.run(&stop, &|line| _ = say.send(line));
+                stop.set();
+                result
+            };
+            let thread = Builder::new()
+                .name("altq probes".to_owned())
                 .spawn(work)
                 .map_err(|source| Error::Io { what: "starting a thread", source })?;
             running.threads.push(thread);
@@ -330,6 +369,15 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     }
     drop(shaped);
     starting.senders.append(&mut senders);
+    for link in links {
+        if let Some(ends) = starting.senders.get(&link.name)
+            && let Some(probe) = Probe::open(link, ends)?
+        {
+            let (name, reflectors) = (probe.link(), link.adapt.as_ref().map_or(0, |adapt| adapt.reflectors.len()));
+            starting.notes.push(format!("link {name}: its rate adapts to the delay of {reflectors} reflectors"));
+            starting.probes.push(probe);
+        }
+    }
     starting.start()
 }
 
@@ -349,6 +397,9 @@ pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, St
         return Ok(Vec::new());
     }
     let bytes = !matches!(from.device, Some(Device::Interface { .. }));
+    if to.adapt.is_some() && from.spec.rate != to.spec.rate {
+        return Err("the rate to which an adapting one returns".to_owned());
+    }
     if shaper::frames(to, tuning.memory, bytes) > shaper::frames(from, tuning.memory, bytes) {
         return Err("how many packets its queues hold together, for which there are slots since the start".to_owned());
     }

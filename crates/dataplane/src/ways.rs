@@ -32,7 +32,7 @@ pub enum Way<'a> {
 /// Says why `altq run` would refuse the links, as far as the policy alone shows it.
 ///
 /// # Errors
-/// [`Error::Link`] for a link without a device or with a rate that adapts, and for devices that exclude each other.
+/// [`Error::Link`] for a link without a device, and for devices that exclude each other.
 pub fn check(links: &[&Link]) -> Result<(), Error> {
     ways(links).map(drop)
 }
@@ -44,12 +44,6 @@ pub(crate) fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
     let mut partner: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
     for link in links.iter().copied() {
         let name = &link.name;
-        if link.adapt.is_some() {
-            return Err(Error::Link(format!(
-                "link `{name}`: nothing probes the line of a live link yet, so its rate cannot adapt; leave `adapt` and \
-                 its braces out; `altq sim` has it"
-            )));
-        }
         let (from, to) = match &link.device {
             Some(Device::Bridge { from, to }) => (from.as_str(), to.as_str()),
             Some(Device::Interface { name: device, ingress }) => {
@@ -132,15 +126,6 @@ mod tests {
         };
         let links: Vec<Link> = devices.iter().enumerate().map(link).collect();
         check(&links.iter().collect::<Vec<_>>()).err().map(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_rate_that_adapts_is_refused() {
-        let text = "link l { device eth0  rate 2Mbit/s adapt { from 1Mbit/s to 3Mbit/s reflectors { 9.9.9.9 } }
-            scheduler fifo  class all { default } }";
-        let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
-        let said = check(&[&policy.links[0]]).unwrap_err().to_string();
-        assert!(said.contains("leave `adapt`"), "{said}");
     }
 
     #[test]

@@ -221,6 +221,9 @@ fn show(args: &Args, links: &[&Link], tuning: Tuning, running: &Running, hangup:
         if hangup.seen() {
             reload::reload(args, tuning, &mut shaped, running);
         }
+        for line in running.said().try_iter() {
+            eprintln!("altq run: {line}");
+        }
         let wait = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         match running.snapshots().recv_timeout(wait.min(LOOK)) {
             Ok(snapshot) => {

@@ -49,7 +49,7 @@ pub(crate) fn shaped(
     move |from, link, one_way| loop_of(one_way, from, link, tuning, senders)
 }
 
-/// The loop of a direction on an edge; the sender of changes to it is put among the others.
+/// The loop of a direction on an edge; the ends of the channels to it are put among the others.
 fn loop_of<E: Edge + Send + 'static>(
     edge: E,
     from: &str,
@@ -60,7 +60,7 @@ fn loop_of<E: Edge + Send + 'static>(
     Ok(match link {
         Some(link) => {
             let mut shaper = Shaper::new(link, from, edge, tuning)?;
-            shaper.listen(channel(senders, link));
+            channel(senders, link, &mut shaper);
             Box::new(move |snapshots| shaper.run(snapshots))
         }
         None => Box::new(move |_| forward(edge)),

@@ -62,7 +62,7 @@ pub(crate) fn add(
     let (queue, tracks) = (edge.queue(), edge.tracks());
     // Each packet tells by which interface it came; on ingress it is this one.
     let mut shaper = Shaper::new(link, if ingress { name } else { "" }, edge, tuning)?;
-    shaper.listen(channel(&mut starting.senders, link));
+    channel(&mut starting.senders, link, &mut shaper);
     let port = steer::is_port(name);
     let mut steering = Steering::new(Steer { interface: name.to_owned(), ingress, port, queue, dscp: dscps(link) })?;
     let (does, by) = (

@@ -1,0 +1,217 @@
+//! Probes the line of a live link whose rate adapts, and changes its rate.
+//!
+//! A thread for each such link sends ICMP echo requests to the reflectors, asks the link's loop how
+//! much it sends, and gives both to the controller (`altq_adapt`). What that decides goes to the
+//! loop by the channel by which a policy is changed in place. So the loop itself does nothing more
+//! than before.
+//!
+//! Probes are packets of this host like any others: they go where its routes lead, and through the
+//! link's classes.
+
+mod echo;
+mod prober;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{self, Sender};
+use std::time::Instant;
+
+use altq_adapt::{Adaptive, Answer, Controller, Load, Sample, Settings, TICK};
+use altq_config::Link;
+use altq_engine::spec::ROOT;
+use altq_engine::units::{Nanos, SECOND};
+use altq_engine::{Change, Engine};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recvfrom, sendto, socket_with};
+
+use crate::error::Error;
+use crate::running::Ends;
+use crate::shaper::Look;
+use crate::stop::Stop;
+use prober::Prober;
+
+/// The longest packet that is read: more than an answer has, with an IPv4 header of 60 bytes.
+const LONGEST: usize = 256;
+
+/// What probes a link.
+pub(crate) struct Probe {
+    link: String,
+    controller: Adaptive,
+    prober: Prober,
+    ports: Vec<Port>,
+    reflectors: Vec<String>,
+    ends: Ends,
+}
+
+/// The socket for one reflector.
+struct Port {
+    socket: OwnedFd,
+    to: SocketAddr,
+    /// The identifier of its requests, if it is a raw socket. A ping socket has one of its own, and
+    /// receives nothing else.
+    raw: Option<u16>,
+}
+
+impl Probe {
+    /// What probes this link, if its rate adapts. `ends`: those of its loop.
+    ///
+    /// # Errors
+    /// Those of socket(2): a ping socket needs a group among `net.ipv4.ping_group_range`, a raw one
+    /// CAP_NET_RAW.
+    pub fn open(link: &Link, ends: &Ends) -> Result<Option<Probe>, Error> {
+        let Some(adapt) = &link.adapt else { return Ok(None) };
+        let settings = Settings::new(link.spec.rate, adapt.from, adapt.to, adapt.target);
+        let count = adapt.reflectors.len();
+        let ports = (0..).zip(&adapt.reflectors).map(|(at, address)| Port::open(*address, at));
+        Ok(Some(Probe {
+            link: link.name.clone(),
+            controller: Adaptive::new(settings, count),
+            prober: Prober::new(count),
+            ports: ports.collect::<Result<_, _>>()?,
+            reflectors: adapt.reflectors.iter().map(ToString::to_string).collect(),
+            ends: ends.clone(),
+        }))
+    }
+
+    /// The name of its link.
+    pub fn link(&self) -> &str {
+        &self.link
+    }
+
+    /// Probes until stopped. `say` takes a line for the log whenever something changes.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn run(mut self, stop: &Stop, say: &dyn Fn(String)) -> Result<(), Error> {
+        let start = Instant::now();
+        let now = || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        let (send, readings) = mpsc::channel::<(u64, bool)>();
+        // The latest reading of the link, and whether another one is asked for. A loop without
+        // packets sleeps, and answers later.
+        let (mut sent_bytes, mut backlogged, mut asked) = (0, false, false);
+        let mut ask_at = 0;
+        while !stop.is_set() {
+            let at = now();
+            self.probe(at);
+            while let Ok(reading) = readings.try_recv() {
+                (sent_bytes, backlogged) = reading;
+                asked = false;
+            }
+            if at >= ask_at {
+                ask_at = at.saturating_add(TICK);
+                asked = asked || self.ends.looks.send(look(send.clone())).is_ok();
+                self.decide(Load { at, sent_bytes, backlogged }, say);
+            }
+            let wait = self.prober.next().min(ask_at).saturating_sub(now());
+            let readable = self.wait(wait, stop)?;
+            let at = now();
+            for port in readable {
+                self.receive(at, port);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the probes that are due, and gives up those that are too old.
+    fn probe(&mut self, now: Nanos) {
+        while let Some((reflector, sent)) = self.prober.given_up(now) {
+            self.controller.heard(Sample { at: now, reflector, sent, answer: Answer::Lost });
+        }
+        while let Some((reflector, sequence)) = self.prober.due(now) {
+            self.controller.probed(now, reflector);
+            if let Some(port) = self.ports.get(reflector) {
+                port.send(sequence);
+            }
+        }
+    }
+
+    /// Lets the controller decide, and tells the loop and the log.
+    fn decide(&mut self, load: Load, say: &dyn Fn(String)) {
+        let decision = self.controller.decide(load);
+        for notice in self.controller.notices() {
+            say(format!("link {}: {}", self.link, notice.text(&self.reflectors)));
+        }
+        if let Some(decision) = decision {
+            // A loop that has ended is about to stop this thread as well.
+            let _ = self.ends.changes.send(vec![Change::SetRate(decision.after)]);
+            say(format!("link {}: {decision}", self.link));
+        }
+    }
+
+    /// Waits for answers, but no longer than `time`. Returns the numbers of the ports that have
+    /// something to read.
+    fn wait(&self, time: Nanos, stop: &Stop) -> Result<Vec<usize>, Error> {
+        let timeout = Timespec { tv_sec: (time / SECOND) as i64, tv_nsec: (time % SECOND) as _ };
+        let sockets = self.ports.iter().map(|port| PollFd::from_borrowed_fd(port.socket.as_fd(), PollFlags::IN));
+        let mut watched: Vec<PollFd<'_>> = sockets.collect();
+        watched.push(PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN));
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::of("waiting for probes", error.into())),
+        }
+        let ready = watched.iter().take(self.ports.len()).enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+        Ok(ready.map(|(at, _)| at).collect())
+    }
+
+    /// Reads what a port has received.
+    fn receive(&mut self, now: Nanos, at: usize) {
+        let Some(port) = self.ports.get(at) else { return };
+        while let Some(received) = port.receive() {
+            let Some(sequence) = received else { continue };
+            if let Some(sent) = self.prober.answered(at, sequence) {
+                let delay = i64::try_from(now.saturating_sub(sent)).unwrap_or(i64::MAX);
+                self.controller.heard(Sample { at: now, reflector: at, sent, answer: Answer::After(delay) });
+            }
+        }
+    }
+}
+
+/// A look at a link's engine: the bytes that it has charged, and whether packets wait.
+fn look(send: Sender<(u64, bool)>) -> Look {
+    Box::new(move |engine: &Engine| {
+        // Nobody listens any more if the probes have ended.
+        let _ = send.send((engine.counters(ROOT).sent_wire_bytes, engine.backlog() > 0));
+    })
+}
+
+impl Port {
+    /// A ping socket for this reflector, or a raw one where ping sockets are not allowed. `number`:
+    /// the number of the reflector, which makes identifiers of raw sockets different.
+    fn open(address: IpAddr, number: u16) -> Result<Port, Error> {
+        let (family, protocol) = match address {
+            IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
+            IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6),
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let to = SocketAddr::new(address, 0);
+        if let Ok(socket) = socket_with(family, SocketType::DGRAM, flags, Some(protocol)) {
+            return Ok(Port { socket, to, raw: None });
+        }
+        let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))
+            .map_err(|error| Error::of("a socket for probes", error.into()))?;
+        let id = (std::process::id() as u16).wrapping_add(number);
+        Ok(Port { socket, to, raw: Some(id) })
+    }
+
+    /// Sends a request. If it cannot be sent, because there is no route for example, there is no
+    /// answer either, which is what the controller sees.
+    fn send(&self, sequence: u16) {
+        let message = echo::request(self.to.is_ipv6(), self.raw.unwrap_or(0), sequence);
+        let _ = sendto(&self.socket, &message, SendFlags::empty(), &self.to);
+    }
+
+    /// Reads a packet. `None`: there is none. The sequence number, if it is an answer to a request of
+    /// this port.
+    fn receive(&self) -> Option<Option<u16>> {
+        let mut packet = [0u8; LONGEST];
+        let (length, _, from) = recvfrom(&self.socket, &mut packet[..], RecvFlags::empty()).ok()?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+        let (v6, received) = (self.to.is_ipv6(), packet.get(..length)?);
+        let answer = echo::answer(v6, self.raw.is_some() && !v6, received);
+        let (id, sequence) = match answer {
+            Some(answer) if from.is_some_and(|from| from.ip() == self.to.ip()) => answer,
+            _ => return Some(None),
+        };
+        Some(Some(sequence).filter(|_| self.raw.is_none_or(|own| own == id)))
+    }
+}

@@ -1,0 +1,117 @@
+//! Which probe is due, and which are open. Time is an argument.
+
+use std::collections::VecDeque;
+
+use altq_adapt::{DEADLINE, PROBE_EVERY};
+use altq_engine::units::Nanos;
+
+/// Most open probes of a reflector: those of four minutes. It must be less than the sequence numbers
+/// of ICMP, 65,536.
+const MOST_OPEN: usize = 1_000;
+
+/// The probes of a link.
+#[derive(Debug)]
+pub struct Prober {
+    reflectors: Vec<Reflector>,
+}
+
+#[derive(Debug)]
+struct Reflector {
+    /// When its next probe is due.
+    due: Nanos,
+    /// The sequence number of the next one.
+    sequence: u16,
+    /// Those that are not answered, the oldest first.
+    open: VecDeque<Open>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    sequence: u16,
+    sent: Nanos,
+    given_up: bool,
+}
+
+impl Prober {
+    /// The probes of this many reflectors, evenly spread in time from 0 on.
+    pub fn new(reflectors: usize) -> Prober {
+        let due = |at: usize| PROBE_EVERY * at as Nanos / reflectors.max(1) as Nanos;
+        let reflector = |at| Reflector { due: due(at), sequence: 0, open: VecDeque::new() };
+        Prober { reflectors: (0..reflectors).map(reflector).collect() }
+    }
+
+    /// When the next probe is due.
+    pub fn next(&self) -> Nanos {
+        self.reflectors.iter().map(|reflector| reflector.due).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// The next probe that is due by now, as reflector and sequence number. It counts as sent.
+    pub fn due(&mut self, now: Nanos) -> Option<(usize, u16)> {
+        let at = self.reflectors.iter().position(|reflector| reflector.due <= now)?;
+        let reflector = self.reflectors.get_mut(at)?;
+        // One that is late does not make the others come closer together.
+        reflector.due = now.saturating_add(PROBE_EVERY);
+        let sequence = reflector.sequence;
+        reflector.sequence = sequence.wrapping_add(1);
+        if reflector.open.len() >= MOST_OPEN {
+            reflector.open.pop_front();
+        }
+        reflector.open.push_back(Open { sequence, sent: now, given_up: false });
+        Some((at, sequence))
+    }
+
+    /// A probe that has waited for its answer for too long, as reflector and the time at which it
+    /// was sent. Each comes once; its answer still counts if it comes.
+    pub fn given_up(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
+        let before = now.checked_sub(DEADLINE)?;
+        self.reflectors.iter_mut().enumerate().find_map(|(at, reflector)| {
+            let open = reflector.open.iter_mut().find(|open| !open.given_up && open.sent <= before)?;
+            open.given_up = true;
+            Some((at, open.sent))
+        })
+    }
+
+    /// When the probe was sent to which this is the answer; `None` if nobody waits for it.
+    pub fn answered(&mut self, reflector: usize, sequence: u16) -> Option<Nanos> {
+        let reflector = self.reflectors.get_mut(reflector)?;
+        let at = reflector.open.iter().position(|open| open.sequence == sequence)?;
+        reflector.open.remove(at).map(|open| open.sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    #[test]
+    fn probes_are_spread_and_answered_once() {
+        let mut prober = Prober::new(2);
+        assert_eq!((prober.next(), prober.due(0), prober.due(0)), (0, Some((0, 0)), None));
+        assert_eq!((prober.next(), prober.due(125 * MS)), (125 * MS, Some((1, 0))));
+        // 10 ms late: the next one comes 250 ms later.
+        assert_eq!((prober.due(260 * MS), prober.next()), (Some((0, 1)), 375 * MS));
+        assert_eq!(prober.answered(0, 1), Some(260 * MS));
+        assert_eq!((prober.answered(0, 1), prober.answered(1, 7), prober.answered(9, 0)), (None, None, None));
+        // The first probes of both are a second old at 1,125 ms.
+        assert_eq!(prober.given_up(999 * MS), None);
+        assert_eq!([1_125 * MS; 3].map(|now| prober.given_up(now)), [Some((0, 0)), Some((1, 125 * MS)), None]);
+        // A late answer counts.
+        assert_eq!(prober.answered(1, 0), Some(125 * MS));
+    }
+
+    #[test]
+    fn sequence_numbers_begin_anew_and_old_probes_are_forgotten() {
+        let mut prober = Prober::new(1);
+        let mut now = 0;
+        for n in 0..70_000u32 {
+            assert_eq!(prober.due(now), Some((0, n as u16)));
+            now += PROBE_EVERY;
+        }
+        assert_eq!(prober.reflectors[0].open.len(), MOST_OPEN);
+        // The last one is 69,999 - 65,536 = 4,463.
+        assert_eq!(prober.answered(0, 4_463), Some(now - PROBE_EVERY));
+        assert_eq!(prober.answered(0, 4_463), None);
+    }
+}
