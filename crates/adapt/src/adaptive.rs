@@ -1,9 +1,9 @@
 //! altq's own controller. docs/adapt.md says the same in words.
 //!
 //! - **Late answers.** Each reflector has a usual delay, and votes with the smaller of its last two
-//!   answers (`reflector.rs`), and with its last one while answers are late. The median of the votes
-//!   counts, so a minority that lies changes nothing, and is dropped after a while. A probe that is
-//!   overdue votes before its answer comes.
+//!   answers (`reflector.rs`), and with its last one while answers are late. The median of the
+//!   votes counts, so a minority that lies changes nothing, and is dropped after a while. A probe
+//!   that is overdue votes before its answer comes.
 //! - **Down fast.** If the median is above the target, the rate is cut by a tenth, and by a tenth
 //!   more for each further target, by half at most; again every 300 ms while the delay does not
 //!   fall. A cut begins at what the link really sends, because cutting a rate that is not used
@@ -130,8 +130,9 @@ impl Adaptive {
         votes
     }
 
-    /// Judges which reflectors disagree with the median by more than the target. Needs three: of
-    /// two nobody knows which one is right.
+    /// Judges which reflectors disagree with the median by more than the target, and by more than
+    /// half of it: votes of different age differ while the delay falls or rises fast. Needs three:
+    /// of two nobody knows which one is right.
     fn judge(&mut self) {
         let (now, late, target) = (self.now, self.episode.is_some(), self.settings.target());
         if self.judged.is_some_and(|at| now < at.saturating_add(JUDGE_EVERY)) {
@@ -142,7 +143,7 @@ impl Adaptive {
         let (mut counted, Some(median)) = (votes.len(), middle(&votes)) else { return };
         for reflector in &mut self.reflectors {
             let Some(excess) = reflector.vote(now, late, target) else { continue };
-            let (before, agrees) = (reflector.is_dropped(), excess.abs_diff(median) <= target);
+            let (before, agrees) = (reflector.is_dropped(), excess.abs_diff(median) <= target.max(median / 2));
             if before || counted >= 3 {
                 reflector.judge(agrees, counted >= 3);
             }

@@ -39,8 +39,8 @@ impl Reflector {
     }
 
     /// Takes the answer to the probe that was sent at `sent`. The usual delay falls to it at once:
-    /// nothing makes a packet faster than the way is long. It rises by `1 / rise` of what the answer
-    /// took longer, of which 64 ms count.
+    /// nothing makes a packet faster than the way is long. It rises by `1 / rise` of what the
+    /// answer took longer, of which 64 ms count.
     pub fn answered(&mut self, at: Nanos, sent: Nanos, delay: i64, rise: i64) {
         let wait = i64::try_from(at.saturating_sub(sent)).unwrap_or(i64::MAX);
         self.usual = Some(moved(self.usual, delay, rise));
@@ -68,8 +68,8 @@ impl Reflector {
     ///
     /// A probe that should have been answered long ago votes before its answer comes: if the line
     /// becomes five times slower, an answer may take seconds, and all that time the queue would
-    /// grow. It counts for the time that it is overdue, less `target` until answers are late, because
-    /// one packet may be late by accident.
+    /// grow. It counts for the time that it is overdue, less `target` until answers are late,
+    /// because one packet may be late by accident.
     pub fn vote(&self, now: Nanos, late: bool, target: Nanos) -> Option<Nanos> {
         if self.is_dead(now) {
             return None;

@@ -53,7 +53,8 @@ fn the_first_cut() {
     assert!(told(&mut controller, 3, (0, 2_000), 40, (mbit(20), true)).is_empty(), "it cannot rise above 20");
     // The second late answer of each is that of 2,250 ms. The first one has raised the usual delay
     // by a 256th of 64 ms, 0.25 ms, the second by as much. So the smaller of the two is
-    // 140 - 40.5 = 99.5 ms above it, 68.9 above what is allowed: 100 + 229 thousandths of 20 Mbit/s.
+    // 140 - 40.5 = 99.5 ms above it, 68.9 above what is allowed: 100 + 229 thousandths of 20
+    // Mbit/s.
     let decisions = told(&mut controller, 3, (2_000, 2_300), 140, (mbit(20), true));
     assert_eq!(rates(&decisions), [(2_250, 13_420, Reason::Late)]);
     let first = decisions[0];
@@ -78,7 +79,8 @@ fn a_queue_that_drains_needs_no_second_cut() {
     let (mut controller, busy) = (Adaptive::new(usual(), 3), (mbit(20), true));
     told(&mut controller, 3, (0, 250), 40, busy);
     let decisions = told(&mut controller, 3, (250, 750), 140, busy);
-    // As in the first cut, of the 20 Mbit/s that are sent. 12,000 bits at 21.25 Mbit/s take 0.56 ms.
+    // As in the first cut, of the 20 Mbit/s that are sent. 12,000 bits at 21.25 Mbit/s take 0.56
+    // ms.
     assert_eq!(rates(&decisions), [(250, 21_250, Reason::Used), (500, 13_420, Reason::Late)]);
     // 300 ms after the cut the last answers are 59 ms above the usual delay, not 99: it falls.
     assert!(told(&mut controller, 3, (750, 1_000), 100, busy).is_empty());
@@ -145,9 +147,9 @@ fn nobody_answers() {
     told(&mut controller, 2, (0, 550), 40, (mbit(20), true));
     let rate = controller.rate();
     assert_eq!(rate, Rate::kbit_s(22_578));
-    // The last answers came at 500 ms. It rises as long as they are at most half a second old. After
-    // a second they do not count, and the link is used: half of the 20 Mbit/s that are sent, then
-    // half of the rate.
+    // The last answers came at 500 ms. It rises as long as they are at most half a second old.
+    // After a second they do not count, and the link is used: half of the 20 Mbit/s that are sent,
+    // then half of the rate.
     let decisions = told(&mut controller, 0, (550, 10_450), 0, (mbit(20), true));
     let (used, silent) = (Reason::Used, Reason::Silent);
     let expected = [(750, 23_989, used), (1_000, 25_488, used), (1_500, 10_000, silent), (1_800, 5_000, silent)];

@@ -19,8 +19,8 @@ fn since(line: &Line<impl Controller>, at: Nanos) -> &[(Nanos, u64, Nanos)] {
 }
 
 /// On a constant line the rate stays near the capacity: nothing is learnt anew. It probes above it
-/// by a 16th of the rate at which answers became late, at 3 % a second; the votes lag half a second,
-/// and a cut after that is of two or three tenths.
+/// by a 16th of the rate at which answers became late, at 3 % a second; the votes lag half a
+/// second, and a cut after that is of two or three tenths.
 #[test]
 fn a_constant_line() {
     for capacity in [6, 12, 30, 55] {

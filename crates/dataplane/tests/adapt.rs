@@ -1,5 +1,5 @@
-//! A link whose rate adapts, on a router: real probes, a real loop. The line behind it is as fast as
-//! a veth. Skipped, with a message, where the host does not allow it.
+//! A link whose rate adapts, on a router: real probes, a real loop. The line behind it is as fast
+//! as a veth. Skipped, with a message, where the host does not allow it.
 
 mod world;
 

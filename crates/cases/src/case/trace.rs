@@ -12,8 +12,8 @@ use super::wrong::{Result, bad};
 /// Most steps of a trace.
 const MOST_STEPS: usize = 1_000_000;
 
-/// The changes of rate that the traces of these links make, and the files that they are in, relative
-/// to `folder`. Steps from `duration` on are left out.
+/// The changes of rate that the traces of these links make, and the files that they are in,
+/// relative to `folder`. Steps from `duration` on are left out.
 pub(super) fn traces(
     links: &[raw::Link],
     folder: &Path,

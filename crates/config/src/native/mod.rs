@@ -1,9 +1,9 @@
 //! Reads the native language. docs/language.md is its reference.
 //!
 //! `token` splits a text into words, marks and groups in braces, and `include` puts in the texts of
-//! other files. Then `link`, `adapt`, `class`, `meter` and `matches` read the words, with `reader`. `words`
-//! has the words of the language itself; those of schedulers, queues and meters come from the
-//! engine's registries.
+//! other files. Then `link`, `adapt`, `class`, `meter` and `matches` read the words, with `reader`.
+//! `words` has the words of the language itself; those of schedulers, queues and meters come from
+//! the engine's registries.
 
 mod adapt;
 mod class;

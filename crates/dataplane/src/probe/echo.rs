@@ -24,8 +24,8 @@ pub fn request(v6: bool, id: u16, sequence: u16) -> [u8; LENGTH] {
     message
 }
 
-/// Identifier and sequence number of an answer; `None` for anything else. `with_ip`: whether an IPv4
-/// header comes first, as from a raw socket.
+/// Identifier and sequence number of an answer; `None` for anything else. `with_ip`: whether an
+/// IPv4 header comes first, as from a raw socket.
 pub fn answer(v6: bool, with_ip: bool, packet: &[u8]) -> Option<(u16, u16)> {
     let message = if with_ip {
         let words = usize::from(packet.first()? & 15);

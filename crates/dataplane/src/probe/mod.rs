@@ -200,8 +200,8 @@ impl Port {
         let _ = sendto(&self.socket, &message, SendFlags::empty(), &self.to);
     }
 
-    /// Reads a packet. `None`: there is none. The sequence number, if it is an answer to a request of
-    /// this port.
+    /// Reads a packet. `None`: there is none. The sequence number, if it is an answer to a request
+    /// of this port.
     fn receive(&self) -> Option<Option<u16>> {
         let mut packet = [0u8; LONGEST];
         let (length, _, from) = recvfrom(&self.socket, &mut packet[..], RecvFlags::empty()).ok()?;

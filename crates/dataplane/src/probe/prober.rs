@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use altq_adapt::{DEADLINE, PROBE_EVERY};
 use altq_engine::units::Nanos;
 
-/// Most open probes of a reflector: those of four minutes. It must be less than the sequence numbers
-/// of ICMP, 65,536.
+/// Most open probes of a reflector: those of four minutes. It must be less than the sequence
+/// numbers of ICMP, 65,536.
 const MOST_OPEN: usize = 1_000;
 
 /// The probes of a link.

@@ -1,7 +1,7 @@
-//! The published rules of cake-autorate, to compare with: its decisions for one direction of a link,
-//! with the defaults of its version 3.2 and of what followed it (defaults.sh, cake-autorate.sh;
-//! github.com/lynxthecat/cake-autorate). As there, times are in microseconds, rates in kbit/s, and
-//! numbers whole; the delay of one direction is half the round trip.
+//! The published rules of cake-autorate, to compare with: its decisions for one direction of a
+//! link, with the defaults of its version 3.2 and of what followed it (defaults.sh,
+//! cake-autorate.sh; github.com/lynxthecat/cake-autorate). As there, times are in microseconds,
+//! rates in kbit/s, and numbers whole; the delay of one direction is half the round trip.
 //!
 //! Not here, because a case has no use for it: choosing other reflectors from a long list, sleeping
 //! while the line is idle, and the log.
@@ -211,9 +211,9 @@ mod tests {
     fn up_by_four_percent_for_each_measurement_of_the_load() {
         let mut rules = CakeAutorate::new(settings(), 1);
         // The baseline comes down from 100 ms to 20 by nine tenths at each answer; up to then an
-        // answer is earlier than it. The load is measured every 200 ms; the answer after that raises
-        // the rate, which is told at the next call. 20,000 · 1.04 = 20,800; · 1.04 = 21,632; then
-        // 22,497.28.
+        // answer is earlier than it. The load is measured every 200 ms; the answer after that
+        // raises the rate, which is told at the next call. 20,000 · 1.04 = 20,800; · 1.04 = 21,632;
+        // then 22,497.28.
         assert_eq!(run(&mut rules, (0, 700), 40, 20), [(250, 20_800), (450, 21_632), (650, 22_497)]);
     }
 
