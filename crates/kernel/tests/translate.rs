@@ -281,6 +281,11 @@ fn what_the_kernel_cannot_keep_is_named_with_its_place() {
         ("scheduler wfq  class a { weight 1 }  class b { low-latency 1Mbit/s  default }", "b", "has none"),
         ("scheduler htb  class a { rate 1Mbit/s  class b { rate 1Mbit/s }  default }", "default", "packets of its own"),
         ("scheduler fifo  class a { }  class b { default }", "b", "one queue for all packets"),
+        (
+            "adapt { from 1Mbit/s to 20Mbit/s  reflectors { 192.0.2.1 } }  scheduler htb  class a { rate 1Mbit/s  default }",
+            "adapt",
+            "nobody probes its line",
+        ),
     ];
     for (words, place, message) in table {
         let found = refused(&format!("link wan {{ device eth0  rate 10Mbit/s  {words} }}"));

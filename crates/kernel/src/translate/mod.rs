@@ -185,6 +185,11 @@ impl<'a> Builder<'a> {
             self.refuse(self.root("device"), message, Some(help));
             return;
         }
+        if link.adapt.is_some() {
+            let help = format!("leave `adapt` and its braces out; {}", self.way());
+            let message = "a link that the kernel executes keeps its rate: nobody probes its line";
+            self.refuse(self.root("adapt"), message, Some(help));
+        }
         if let Some(root) = link.spec.classes.first() {
             let given = Given::new(&root.settings);
             self.nobody_took(ROOT, "the kernel's qdiscs have", given.rest());
