@@ -6,12 +6,13 @@ use std::collections::HashSet;
 use altq_engine::Engine;
 use altq_engine::schedule::check::{At, Finding, Severity, View};
 use altq_engine::schedule::{self, Role};
-use altq_engine::spec::{ClassId, ROOT, Regulator, SpecError};
+use altq_engine::spec::{ClassId, ROOT, SpecError};
 use altq_engine::units::Rate;
 
 use crate::diagnostic::{Diagnostic, Findings, Span};
 use crate::policy::Link;
 
+mod adapt;
 mod ceiling;
 mod long_run;
 mod meter;
@@ -39,21 +40,18 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     rules::check(link, findings);
     shadows::check(link, findings);
     reached::check(link, &children, findings);
-    if link.adapt.is_some() && link.spec.regulator == Regulator::None {
-        let message = "`regulator none` lets a device take what it wants, so the rate that adapts limits nothing";
-        let span = link.classes.first().map_or(link.span, |root| root.place("adapt"));
-        findings.push(Diagnostic::error("no-effect", span, message).help("write `regulator auto`"));
-    }
+    adapt::regulated(link, findings);
     if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {
         let message =
             format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
         findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
     }
     // What the engine would refuse is refused here, where the place in the text is known.
-    if !findings.has_errors()
-        && let Err(error) = Engine::new(&link.spec)
-    {
-        findings.push(refused(link, error));
+    if !findings.has_errors() {
+        match Engine::new(&link.spec) {
+            Ok(mut engine) => adapt::bounds(link, &mut engine, findings),
+            Err(error) => findings.push(refused(link, error)),
+        }
     }
 }
 

@@ -81,6 +81,13 @@ fn places_in_adapt() {
             "no-effect",
             "regulator auto",
         ),
+        // The classic estimator counts whole nanoseconds a byte.
+        (
+            "link l {\n  rate 1Gbit/s ^adapt { from 1Mbit/s to 9Gbit/s reflectors { 9.9.9.9 } }\n  regulator auto\n  \
+             scheduler cbq { estimator classic }\n  class a { share 5%  default }\n}",
+            "refused",
+            "at 9Gbit/s",
+        ),
     ];
     for (text, code, says) in cases {
         first(Language::Native, text, code, says);
