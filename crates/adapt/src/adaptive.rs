@@ -327,7 +327,7 @@ impl Controller for Adaptive {
         self.now = self.now.max(load.at);
         let now = self.now;
         if self.asked.replace(now).is_some_and(|last| now - last >= BLIND) {
-            // The host was suspended: nothing was measured, and the line may be another one.
+            // The process was stopped: nothing was measured, and the line may be another one.
             self.reflectors.iter_mut().for_each(Reflector::forget_answers);
             self.heard = Some(now);
             self.begin_again();

@@ -45,7 +45,7 @@ pub(crate) const PAIR: Nanos = 3 * SECOND;
 
 /// After this long without any answer the controller goes by no answers any more: probes may be
 /// filtered (cake-autorate: `global_ping_response_timeout_s`, 10 s). A controller that was not
-/// asked for this long, because the host was suspended, begins anew.
+/// asked for this long, because its process was stopped, begins anew.
 pub(crate) const BLIND: Nanos = 10 * SECOND;
 
 /// A reflector is dead after this many lost probes in a row (cake-autorate: three offences), and

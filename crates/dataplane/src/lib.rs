@@ -14,6 +14,7 @@ pub mod channel;
 pub mod checksum;
 pub mod edge;
 mod error;
+mod gauge;
 pub mod inject;
 pub mod kernel;
 mod lock;

@@ -16,10 +16,11 @@ use crate::bridge;
 use crate::bridge::xdp::Pairs;
 use crate::edge::Edge;
 use crate::error::Error;
+use crate::gauge::Gauge;
 use crate::kernel;
 use crate::nfqueue;
 use crate::probe::Probe;
-use crate::shaper::{self, Look, Shaper, Tuning};
+use crate::shaper::{self, Shaper, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
@@ -60,27 +61,24 @@ pub struct Options {
 /// edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
-/// The ends of the channels to a loop.
+/// What reaches a loop from outside.
 #[derive(Clone)]
 pub(crate) struct Ends {
-    /// For changes of the link.
+    /// Takes changes of the link.
     pub changes: mpsc::Sender<Vec<Change>>,
-    /// For functions that look at its engine, if its rate adapts.
-    pub looks: mpsc::Sender<Look>,
+    /// Shows what the loop has sent, if the link's rate adapts.
+    pub gauge: Option<Gauge>,
 }
 
-/// By name of link, the ends of the channels to its loop.
+/// By name of link, what reaches its loop.
 pub(crate) type Senders = BTreeMap<String, Ends>;
 
-/// Makes the channels to the loop of a link: their ends go to the others.
+/// Lets the loop of a link be reached: the ends of that go to the others.
 pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, shaper: &mut Shaper<E>) {
     let (changes, changed) = mpsc::channel();
-    let (looks, looked) = mpsc::channel();
-    senders.insert(link.name.clone(), Ends { changes, looks });
     shaper.listen(changed);
-    if link.adapt.is_some() {
-        shaper.show(looked);
-    }
+    let gauge = link.adapt.is_some().then(|| shaper.gauge());
+    senders.insert(link.name.clone(), Ends { changes, gauge });
 }
 
 /// By name, the links that the kernel executes.

@@ -27,6 +27,7 @@ use altq_engine::{Change, Departure, Engine};
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
+use crate::gauge::Gauge;
 use crate::output::{DeviceOutput, Output};
 use crate::pool::Pool;
 use crate::remark::remark;
@@ -111,6 +112,10 @@ pub struct Shaper<E, O = DeviceOutput> {
     changes: Option<Receiver<Vec<Change>>>,
     /// Functions that are to look at the engine.
     looks: Option<Receiver<Look>>,
+    /// Bytes that the link has charged for packets that have left the engine.
+    charged: u64,
+    /// Shows them to another thread.
+    gauge: Option<Gauge>,
 }
 
 /// DSCP and ECN, side by side as in an IP header.
@@ -222,6 +227,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             next_snapshot: tuning.interval.map(|interval| now + interval),
             changes: None,
             looks: None,
+            charged: 0,
+            gauge: None,
         })
     }
 
@@ -237,6 +244,11 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     /// turn, as with changes.
     pub fn show(&mut self, looks: Receiver<Look>) {
         self.looks = Some(looks);
+    }
+
+    /// Shows to others how much the loop has sent and whether packets wait in it.
+    pub(crate) fn gauge(&mut self) -> Gauge {
+        self.gauge.get_or_insert_default().clone()
     }
 
     fn change(&mut self, now: Nanos) {
@@ -286,7 +298,11 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             if self.next_snapshot.is_some_and(|at| at <= now) {
                 on_snapshot(self.snapshot(now, false));
             }
-            match self.turn(now, frames) {
+            let next = self.turn(now, frames);
+            if let Some(gauge) = &self.gauge {
+                gauge.set(self.charged, self.engine.backlog() > 0);
+            }
+            match next {
                 Ok(Next::Again) if self.edge.stopped() => break Ok(()),
                 Ok(Next::Again) => frames = true,
                 Ok(Next::Wait(deadline, want)) => match self.edge.wait(deadline, want) {
@@ -482,6 +498,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let mut batch = Batch { output: &mut self.output, room };
         let Ok(filled) = drive::fill(&mut self.engine, now, &mut batch, |departure, taken| {
             let Departure { class, packet } = departure;
+            self.charged += u64::from(packet.wire);
             if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
                 recent.add(now.saturating_sub(packet.arrived));
             }

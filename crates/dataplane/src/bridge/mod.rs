@@ -49,7 +49,7 @@ pub(crate) fn shaped(
     move |from, link, one_way| loop_of(one_way, from, link, tuning, senders)
 }
 
-/// The loop of a direction on an edge; the ends of the channels to it are put among the others.
+/// The loop of a direction on an edge; the ends by which it is reached are put among the others.
 fn loop_of<E: Edge + Send + 'static>(
     edge: E,
     from: &str,

@@ -106,9 +106,10 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// True if super-packets stay whole on a link.
+/// True if super-packets stay whole on a link. One whose rate adapts may have its lowest rate at any
+/// time, and nobody segments them later.
 fn whole(link: &Link) -> bool {
-    link.spec.rate >= WHOLE
+    link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
 }
 
 /// What only a new start can change from one link to another, besides what holds for all paths.
@@ -176,6 +177,11 @@ mod tests {
         // Super-packets of 64 KB come whole: 30 of them, and 1000 of them within a memory of 16 MB.
         let fast = text.replace("rate 10Mbit/s", "rate 600Mbit/s");
         assert_eq!(bytes(&link(&fast)), 30 << 16);
+        let adapts = |from: &str| {
+            let words = format!("adapt {{ from {from} to 900Mbit/s  reflectors {{ 192.0.2.1 }} }}");
+            whole(&link(&fast.replace("rate 600Mbit/s", &format!("rate 600Mbit/s {words}"))))
+        };
+        assert_eq!((adapts("499Mbit/s"), adapts("500Mbit/s")), (false, true));
         let longer = fast.replace("30packets", "1000packets");
         assert_eq!((room(&link(&longer), 1 << 30), room(&link(&longer), 16 << 20)), (1000 << 16, 16 << 20));
         // Room is made at the start.

@@ -1,9 +1,8 @@
 //! Probes the line of a live link whose rate adapts, and changes its rate.
 //!
-//! A thread for each such link sends ICMP echo requests to the reflectors, asks the link's loop how
-//! much it sends, and gives both to the controller (`altq_adapt`). What that decides goes to the
-//! loop by the channel by which a policy is changed in place. So the loop itself does nothing more
-//! than before.
+//! A thread for each such link sends ICMP echo requests to the reflectors, reads how much the link's
+//! loop has sent, and gives both to the controller (`altq_adapt`). What that decides goes to the
+//! loop by the channel by which a policy is changed in place.
 //!
 //! Probes are packets of this host like any others: they go where its routes lead, and through the
 //! link's classes.
@@ -13,20 +12,20 @@ mod prober;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{self, Sender};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use altq_adapt::{Adaptive, Answer, Controller, Load, Sample, Settings, TICK};
 use altq_config::Link;
-use altq_engine::spec::ROOT;
+use altq_engine::Change;
 use altq_engine::units::{Nanos, SECOND};
-use altq_engine::{Change, Engine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recvfrom, sendto, socket_with};
 
 use crate::error::Error;
+use crate::gauge::Gauge;
 use crate::running::Ends;
-use crate::shaper::Look;
 use crate::stop::Stop;
 use prober::Prober;
 
@@ -40,7 +39,10 @@ pub(crate) struct Probe {
     prober: Prober,
     ports: Vec<Port>,
     reflectors: Vec<String>,
-    ends: Ends,
+    /// Where changes of the rate go.
+    changes: Sender<Vec<Change>>,
+    /// What the loop has sent.
+    gauge: Gauge,
 }
 
 /// The socket for one reflector.
@@ -59,17 +61,18 @@ impl Probe {
     /// Those of socket(2): a ping socket needs a group among `net.ipv4.ping_group_range`, a raw one
     /// CAP_NET_RAW.
     pub fn open(link: &Link, ends: &Ends) -> Result<Option<Probe>, Error> {
-        let Some(adapt) = &link.adapt else { return Ok(None) };
+        let (Some(adapt), Some(gauge)) = (&link.adapt, &ends.gauge) else { return Ok(None) };
         let settings = Settings::new(link.spec.rate, adapt.from, adapt.to, adapt.target);
         let count = adapt.reflectors.len();
-        let ports = (0..).zip(&adapt.reflectors).map(|(at, address)| Port::open(*address, at));
+        let ports = adapt.reflectors.iter().map(|address| Port::open(*address));
         Ok(Some(Probe {
             link: link.name.clone(),
             controller: Adaptive::new(settings, count),
             prober: Prober::new(count),
             ports: ports.collect::<Result<_, _>>()?,
             reflectors: adapt.reflectors.iter().map(ToString::to_string).collect(),
-            ends: ends.clone(),
+            changes: ends.changes.clone(),
+            gauge: gauge.clone(),
         }))
     }
 
@@ -85,21 +88,13 @@ impl Probe {
     pub fn run(mut self, stop: &Stop, say: &dyn Fn(String)) -> Result<(), Error> {
         let start = Instant::now();
         let now = || Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
-        let (send, readings) = mpsc::channel::<(u64, bool)>();
-        // The latest reading of the link, and whether another one is asked for. A loop without
-        // packets sleeps, and answers later.
-        let (mut sent_bytes, mut backlogged, mut asked) = (0, false, false);
         let mut ask_at = 0;
         while !stop.is_set() {
             let at = now();
             self.probe(at);
-            while let Ok(reading) = readings.try_recv() {
-                (sent_bytes, backlogged) = reading;
-                asked = false;
-            }
             if at >= ask_at {
                 ask_at = at.saturating_add(TICK);
-                asked = asked || self.ends.looks.send(look(send.clone())).is_ok();
+                let (sent_bytes, backlogged) = self.gauge.read();
                 self.decide(Load { at, sent_bytes, backlogged }, say);
             }
             let wait = self.prober.next().min(ask_at).saturating_sub(now());
@@ -133,7 +128,7 @@ impl Probe {
         }
         if let Some(decision) = decision {
             // A loop that has ended is about to stop this thread as well.
-            let _ = self.ends.changes.send(vec![Change::SetRate(decision.after)]);
+            let _ = self.changes.send(vec![Change::SetRate(decision.after)]);
             say(format!("link {}: {decision}", self.link));
         }
     }
@@ -166,18 +161,17 @@ impl Probe {
     }
 }
 
-/// A look at a link's engine: the bytes that it has charged, and whether packets wait.
-fn look(send: Sender<(u64, bool)>) -> Look {
-    Box::new(move |engine: &Engine| {
-        // Nobody listens any more if the probes have ended.
-        let _ = send.send((engine.counters(ROOT).sent_wire_bytes, engine.backlog() > 0));
-    })
+/// The identifier of the next raw socket. Each has one of its own, because each receives the answers
+/// to all others, and two links may have the same reflector.
+fn identifier() -> u16 {
+    static MADE: AtomicU16 = AtomicU16::new(0);
+    // Another process has another number, and so other identifiers.
+    (std::process::id() as u16).wrapping_mul(64).wrapping_add(MADE.fetch_add(1, Ordering::Relaxed))
 }
 
 impl Port {
-    /// A ping socket for this reflector, or a raw one where ping sockets are not allowed. `number`:
-    /// the number of the reflector, which makes identifiers of raw sockets different.
-    fn open(address: IpAddr, number: u16) -> Result<Port, Error> {
+    /// A ping socket for this reflector, or a raw one where ping sockets are not allowed.
+    fn open(address: IpAddr) -> Result<Port, Error> {
         let (family, protocol) = match address {
             IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
             IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6),
@@ -189,8 +183,7 @@ impl Port {
         }
         let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))
             .map_err(|error| Error::of("a socket for probes", error.into()))?;
-        let id = (std::process::id() as u16).wrapping_add(number);
-        Ok(Port { socket, to, raw: Some(id) })
+        Ok(Port { socket, to, raw: Some(identifier()) })
     }
 
     /// Sends a request. If it cannot be sent, because there is no route for example, there is no
