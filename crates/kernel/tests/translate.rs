@@ -282,7 +282,7 @@ fn what_the_kernel_cannot_keep_is_named_with_its_place() {
         ("scheduler htb  class a { rate 1Mbit/s  class b { rate 1Mbit/s }  default }", "default", "packets of its own"),
         ("scheduler fifo  class a { }  class b { default }", "b", "one queue for all packets"),
         (
-            "adapt { from 1Mbit/s to 20Mbit/s  reflectors { 192.0.2.1 } }  scheduler htb  class a { rate 1Mbit/s  default }",
+            "adapt { from 1Mbit/s to 20Mbit/s  reflectors { 192.0.2.1 } }  scheduler htb  class a { rate 1Mbit/s }",
             "adapt",
             "nobody probes its line",
         ),

@@ -106,6 +106,8 @@ fn what_is_missing_is_said() {
         (case(LINK, &format!("{PING}size = 27\n")), "28 to 65535 bytes"),
         (case(LINK, &format!("{PING}interval = '0s'\n")), "an interval is longer than 0"),
         (case(LINK, &format!("{PING}streams = 2\n")), "knows no streams"),
+        (trace("lte.csv"), "no event and no trace sets it"),
+        (case(LINK, &format!("{PING}[[events]]\nat = '1s'\nlink = 'wan'\nrate = '5Mbit/s'\n")), "no event and no trace"),
         (trace("none.csv"), "the trace none.csv cannot be read"),
         (trace("lte.awk"), "lte.awk, line "),
     ] {

@@ -106,8 +106,8 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// True if super-packets stay whole on a link. One whose rate adapts may have its lowest rate at any
-/// time, and nobody segments them later.
+/// True if super-packets stay whole on a link. A link whose rate adapts may have its lowest rate at
+/// any time, and nobody segments them later.
 fn whole(link: &Link) -> bool {
     link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
 }

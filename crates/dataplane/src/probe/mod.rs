@@ -1,8 +1,8 @@
 //! Probes the line of a live link whose rate adapts, and changes its rate.
 //!
-//! A thread for each such link sends ICMP echo requests to the reflectors, reads how much the link's
-//! loop has sent, and gives both to the controller (`altq_adapt`). What that decides goes to the
-//! loop by the channel by which a policy is changed in place.
+//! A thread for each such link sends ICMP echo requests to the reflectors, reads how much the
+//! link's loop has sent, and gives both to the controller (`altq_adapt`). What that decides goes to
+//! the loop by the channel by which a policy is changed in place.
 //!
 //! Probes are packets of this host like any others: they go where its routes lead, and through the
 //! link's classes.
@@ -161,8 +161,8 @@ impl Probe {
     }
 }
 
-/// The identifier of the next raw socket. Each has one of its own, because each receives the answers
-/// to all others, and two links may have the same reflector.
+/// The identifier of the next raw socket. Each has one of its own, because each receives the
+/// answers to all others, and two links may have the same reflector.
 fn identifier() -> u16 {
     static MADE: AtomicU16 = AtomicU16::new(0);
     // Another process has another number, and so other identifiers.

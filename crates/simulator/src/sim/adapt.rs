@@ -4,7 +4,7 @@
 //! case's pings to them. So probes pass ports, classes and queues like any other packet.
 
 use altq_adapt::{Adaptive, Answer, Controller, Load, Sample, Settings, TICK};
-use altq_cases::case::{Controls, Flow, Kind};
+use altq_cases::case::{Controls, Flow, Kind, What};
 use altq_cases::result::RateChange;
 use altq_engine::Change;
 use altq_engine::units::Nanos;
@@ -34,6 +34,16 @@ impl World<'_> {
             let Some(adapt) = &governed.link.adapt else { continue };
             let Some(link) = case.links.get(port.link) else { continue };
             let name = &governed.name;
+            let set_by_case = case.events.iter().any(|event| match &event.what {
+                What::LinkRate { link, rates } => *link == port.link && rates[usize::from(port.back)].is_some(),
+                _ => false,
+            });
+            if set_by_case {
+                return Err(bad(format!(
+                    "link {name}: its rate adapts, so no event and no trace sets it; put the line that changes behind \
+                     it, as a link of its own"
+                )));
+            }
             let mut flows = Vec::new();
             for address in &adapt.reflectors {
                 let Some(host) = case.hosts.iter().position(|host| host.address == *address) else {
