@@ -239,7 +239,8 @@ impl Adaptive {
             self.knee = None;
         }
         if let Some((knee, _)) = self.knee {
-            let (below, above) = (knee - knee / 16, knee.saturating_add(knee / 16));
+            // A rate that stops there must not count as below it.
+            let (below, above) = (whole(knee - knee / 16), knee.saturating_add(knee / 16));
             if rate >= above {
                 self.knee = None;
             } else if rate >= below {
@@ -274,9 +275,7 @@ impl Adaptive {
     /// Sets the rate, within the bounds. `None` if that is what it is.
     fn change(&mut self, after: u64, reason: Reason, seen: Seen) -> Option<Decision> {
         let (from, to) = (self.settings.from().as_bit_s(), self.settings.to().as_bit_s());
-        // Whole kbit/s are easier to read in a log, and less than a tenth of a percent.
-        let whole = if after >= 1_000_000 { after - after % 1000 } else { after };
-        let (before, after) = (self.rate, whole.clamp(from, to));
+        let (before, after) = (self.rate, whole(after).clamp(from, to));
         if after == before {
             return None;
         }
@@ -395,6 +394,12 @@ impl Controller for Adaptive {
 /// The median of sorted votes; of two in the middle the lower one, so that a cut needs a majority.
 fn middle(votes: &[Nanos]) -> Option<Nanos> {
     votes.get(votes.len().checked_sub(1)? / 2).copied()
+}
+
+/// A rate in whole kbit/s, rounded down, which is easier to read in a log; one of less than 1 Mbit/s
+/// as it is.
+fn whole(rate: u64) -> u64 {
+    if rate >= 1_000_000 { rate - rate % 1000 } else { rate }
 }
 
 /// `numerator / denominator` of a rate, rounded down.
