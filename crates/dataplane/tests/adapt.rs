@@ -1,14 +1,15 @@
 //! A link whose rate adapts, on a router: real probes, a real loop. The line behind it is as fast
-//! as a veth. Skipped, with a message, where the host does not allow it.
+//! as a veth, or the kernel's tbf. Skipped, with a message, where the host does not allow it.
 
 mod world;
 
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use altq_dataplane::Running;
 use altq_dataplane::netns::Namespace;
-use world::routed::{Datagrams, routed};
+use world::routed::{Datagrams, PAYLOAD, routed};
 use world::{ip, policy};
 
 const POLICY: &str = "
@@ -77,4 +78,98 @@ fn a_live_rate_follows_the_answers() {
     running.stop();
     running.wait().unwrap();
     assert_eq!(world.rules(), before, "nothing is left");
+}
+
+/// A line behind the link: a tbf of this many Mbit/s at the router's end, with a buffer of seconds,
+/// as a modem has it. False, with a message, if the host has none.
+fn line(router: &Namespace, does: &str, mbit: u64) -> bool {
+    let words = format!("qdisc {does} dev wan root tbf rate {mbit}mbit burst 10kb limit 4mb");
+    match router.run(|| Command::new("tc").args(words.split(' ')).output()).unwrap() {
+        Ok(output) if output.status.success() => true,
+        other => {
+            eprintln!("SKIPPED: this test needs tc and the kernel's tbf ({other:?})");
+            false
+        }
+    }
+}
+
+/// Bytes that wait in the line.
+fn waits(router: &Namespace) -> u64 {
+    let words = ["-s", "-j", "qdisc", "show", "dev", "wan"];
+    let output = router.run(|| Command::new("tc").args(words).output().unwrap()).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (_, backlog) = text.split_once("\"backlog\":").unwrap_or_else(|| panic!("{text}"));
+    backlog.split(',').next().unwrap().trim().parse().unwrap()
+}
+
+/// A host on which a thread that sleeps 20 ms stands for longer than this is busy with something
+/// else: probes and loop are late as well, by more than the target.
+const STOOD: Duration = Duration::from_millis(120);
+
+/// What waits for the line and what the line carries, while its rate changes every ten seconds. The
+/// last four seconds of each ten are settled: the knee of the rate before is passed within 4 s (an
+/// eighth of it, at 3 % a second), and a half more is another 1.7 s at 27 % a second. As in the cases
+/// of constant lines, a rise of a sixteenth beyond the line is seen half a second later and cut 0.3 s
+/// after that, which leaves a queue of 0.1 s, and the target is 30 ms more; a cut is of three tenths.
+#[test]
+fn a_live_rate_follows_a_line_that_changes() {
+    let Some(world) = routed() else { return };
+    ip(&world.right, "addr add 10.9.2.3/24 dev eth0\n").unwrap();
+    if !line(&world.router, "replace", 12) {
+        return;
+    }
+    let text = POLICY.replace(
+        "20Mbit/s adapt { from 5Mbit/s to 40Mbit/s  target 100ms",
+        "10Mbit/s adapt { from 2Mbit/s to 40Mbit/s  target 30ms",
+    );
+    assert_ne!(text, POLICY);
+    let Some(running) = world.run(&policy(&text)) else { return };
+    let flow = Datagrams::start(&world.left, &world.right, "10.9.2.2:5001", 60_000_000, false);
+    let mut lines = Vec::new();
+    for mbit in [12, 5, 8, 12] {
+        assert!(line(&world.router, "change", mbit));
+        let (start, mut all, mut settled, mut since) = (Instant::now(), Vec::new(), Vec::new(), None);
+        let (mut looked, mut stood) = (start, Duration::ZERO);
+        let before = flow.arrived.load(Ordering::Relaxed);
+        while start.elapsed() < Duration::from_secs(10) {
+            // In milliseconds.
+            let delay = waits(&world.router) * 8 / (mbit * 1000);
+            all.push(delay);
+            (looked, stood) = (Instant::now(), stood.max(looked.elapsed()));
+            if start.elapsed() >= Duration::from_secs(6) {
+                since.get_or_insert((Instant::now(), flow.arrived.load(Ordering::Relaxed)));
+                settled.push(delay);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // A datagram of 1400 bytes is 1442 on Ethernet.
+        let part = |(from, count): (Instant, u64)| {
+            let bytes = (flow.arrived.load(Ordering::Relaxed) - count) as f64 * (PAYLOAD + 42) as f64 / PAYLOAD as f64;
+            bytes * 8.0 / from.elapsed().as_secs_f64() / (mbit * 1_000_000) as f64
+        };
+        let (used, whole) = (part(since.expect("ten seconds")), part((start, before)));
+        let p95 = |delays: &mut Vec<u64>| {
+            delays.sort_unstable();
+            delays[delays.len() * 95 / 100]
+        };
+        let (delay, worst) = (p95(&mut settled), p95(&mut all));
+        lines.extend(running.said().try_iter());
+        eprintln!(
+            "{mbit} Mbit/s: {:.0} % used and {worst} ms in 95 % of ten seconds; {:.0} % and {delay} ms in the last four",
+            whole * 100.0,
+            used * 100.0
+        );
+        if stood > STOOD {
+            eprintln!(
+                "SKIPPED: this host let a thread stand for {} ms, so these ten seconds show nothing",
+                stood.as_millis()
+            );
+            continue;
+        }
+        assert!(delay <= 130, "{delay} ms wait for {mbit} Mbit/s: {lines:#?}");
+        assert!(used >= 0.65, "{used} of {mbit} Mbit/s: {lines:#?}");
+    }
+    drop(flow);
+    running.stop();
+    running.wait().unwrap();
 }
