@@ -396,8 +396,8 @@ fn middle(votes: &[Nanos]) -> Option<Nanos> {
     votes.get(votes.len().checked_sub(1)? / 2).copied()
 }
 
-/// A rate in whole kbit/s, rounded down, which is easier to read in a log; one of less than 1 Mbit/s
-/// as it is.
+/// A rate in whole kbit/s, rounded down, which is easier to read in a log; one of less than
+/// 1 Mbit/s as it is.
 fn whole(rate: u64) -> u64 {
     if rate >= 1_000_000 { rate - rate % 1000 } else { rate }
 }

@@ -136,16 +136,22 @@ fn a_liar_changes_no_rate() {
 fn a_liar_is_dropped() {
     let mut line = Line::new(three(), 3);
     // It always says 200 ms more: that is its usual delay, so it agrees.
-    line.run(60 * SECOND, |_| 30_000_000, u64::MAX, |at, _, delay| {
-        Some(if at == 1 { delay + 200_000_000 } else { delay })
-    });
+    line.run(
+        60 * SECOND,
+        |_| 30_000_000,
+        u64::MAX,
+        |at, _, delay| Some(if at == 1 { delay + 200_000_000 } else { delay }),
+    );
     let dropped = |line: &mut Line<Adaptive>| {
         let notices = line.controller.notices();
         notices.iter().any(|one| one.what == Noticed::Reflector(1, Health::Dropped))
     };
     assert!(!dropped(&mut line));
-    line.run(60 * SECOND, |_| 30_000_000, u64::MAX, |at, now, delay| {
-        Some(if at == 1 && now / SECOND % 20 >= 5 { delay + 900_000_000 } else { delay })
-    });
+    line.run(
+        60 * SECOND,
+        |_| 30_000_000,
+        u64::MAX,
+        |at, now, delay| Some(if at == 1 && now / SECOND % 20 >= 5 { delay + 900_000_000 } else { delay }),
+    );
     assert!(dropped(&mut line));
 }

@@ -108,9 +108,10 @@ const STOOD: Duration = Duration::from_millis(120);
 
 /// What waits for the line and what the line carries, while its rate changes every ten seconds. The
 /// last four seconds of each ten are settled: the knee of the rate before is passed within 4 s (an
-/// eighth of it, at 3 % a second), and a half more is another 1.7 s at 27 % a second. As in the cases
-/// of constant lines, a rise of a sixteenth beyond the line is seen half a second later and cut 0.3 s
-/// after that, which leaves a queue of 0.1 s, and the target is 30 ms more; a cut is of three tenths.
+/// eighth of it, at 3 % a second), and a half more is another 1.7 s at 27 % a second. As in the
+/// cases of constant lines, a rise of a sixteenth beyond the line is seen half a second later and
+/// cut 0.3 s after that, which leaves a queue of 0.1 s, and the target is 30 ms more; a cut is of
+/// three tenths.
 #[test]
 fn a_live_rate_follows_a_line_that_changes() {
     let Some(world) = routed() else { return };
@@ -155,7 +156,7 @@ fn a_live_rate_follows_a_line_that_changes() {
         let (delay, worst) = (p95(&mut settled), p95(&mut all));
         lines.extend(running.said().try_iter());
         eprintln!(
-            "{mbit} Mbit/s: {:.0} % used and {worst} ms in 95 % of ten seconds; {:.0} % and {delay} ms in the last four",
+            "{mbit} Mbit/s: {:.0} % used, {worst} ms in 95 % of ten seconds; {:.0} % and {delay} ms in the last four",
             whole * 100.0,
             used * 100.0
         );

@@ -13,6 +13,9 @@ const LINK: &str = "link wan { rate 10Mbit/s adapt { from 5Mbit/s to 20Mbit/s  r
 
 const PING: &str = "[[flows]]\nname = 'p'\nkind = 'ping'\nfrom = 'a'\nto = 'b'\n";
 
+/// The rate of the link is set.
+const EVENT: &str = "[[events]]\nat = '1s'\nlink = 'wan'\nrate = '5Mbit/s'\n";
+
 /// A case of 5 s with `policy`, and with `rest` at its end.
 fn case(policy: &str, rest: &str) -> String {
     format!(
@@ -107,7 +110,7 @@ fn what_is_missing_is_said() {
         (case(LINK, &format!("{PING}interval = '0s'\n")), "an interval is longer than 0"),
         (case(LINK, &format!("{PING}streams = 2\n")), "knows no streams"),
         (trace("lte.csv"), "no event and no trace sets it"),
-        (case(LINK, &format!("{PING}[[events]]\nat = '1s'\nlink = 'wan'\nrate = '5Mbit/s'\n")), "no event and no trace"),
+        (case(LINK, &format!("{PING}{EVENT}")), "no event and no trace sets it"),
         (trace("none.csv"), "the trace none.csv cannot be read"),
         (trace("lte.awk"), "lte.awk, line "),
     ] {

@@ -14,11 +14,7 @@ const MOST_STEPS: usize = 1_000_000;
 
 /// The changes of rate that the traces of these links make, and the files that they are in,
 /// relative to `folder`. Steps from `duration` on are left out.
-pub(super) fn traces(
-    links: &[raw::Link],
-    folder: &Path,
-    duration: Nanos,
-) -> Result<(Vec<TimedEvent>, Vec<PathBuf>)> {
+pub(super) fn traces(links: &[raw::Link], folder: &Path, duration: Nanos) -> Result<(Vec<TimedEvent>, Vec<PathBuf>)> {
     let (mut events, mut files) = (Vec::new(), Vec::new());
     for (at, link) in links.iter().enumerate() {
         for (back, file) in [(false, &link.trace), (true, &link.reverse_trace)] {

@@ -21,7 +21,9 @@ use altq_config::Link;
 use altq_engine::Change;
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recvfrom, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recvfrom, sendto, socket_with,
+};
 
 use crate::error::Error;
 use crate::gauge::Gauge;
