@@ -188,7 +188,7 @@ impl Adaptive {
         }
         let seen = Seen { excess: silence, ..seen };
         if silence >= BLIND {
-            return self.to_base(Reason::Blind, seen, true);
+            return self.back_to_base(Reason::Blind, seen, true);
         }
         if self.ever_heard && seen.used {
             return self.cut(Reason::Silent, seen);
@@ -253,7 +253,7 @@ impl Adaptive {
     }
 
     /// Moves the rate towards the base by a 64th, at most once a second. `may_rise`: also upwards.
-    fn to_base(&mut self, reason: Reason, seen: Seen, may_rise: bool) -> Option<Decision> {
+    fn back_to_base(&mut self, reason: Reason, seen: Seen, may_rise: bool) -> Option<Decision> {
         if self.changed.is_some_and(|at| self.now < at.saturating_add(REST_EVERY)) {
             return None;
         }
@@ -374,7 +374,7 @@ impl Controller for Adaptive {
             self.cut(Reason::Late, seen)
         } else if !used {
             self.resume = 0;
-            self.to_base(Reason::Unused, seen, calm)
+            self.back_to_base(Reason::Unused, seen, calm)
         } else if calm && self.heard.is_some_and(|at| now <= at.saturating_add(RECENT)) {
             self.raise(seen)
         } else {

@@ -115,7 +115,7 @@ fn a_liar_changes_no_rate() {
     let lies: [fn(Nanos, i64) -> Option<i64>; 5] = [
         |_, _| Some(1_000_000),
         |_, _| Some(3_000_000_000),
-        |at, delay| Some(delay + if at / SECOND % 2 == 0 { 500_000_000 } else { 0 }),
+        |at, delay| Some(delay + if (at / SECOND).is_multiple_of(2) { 500_000_000 } else { 0 }),
         |at, delay| Some(delay + at as i64 / 10),
         |at, delay| (at < 30 * SECOND).then_some(delay),
     ];
