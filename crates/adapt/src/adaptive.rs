@@ -9,7 +9,7 @@
 //!   fall. A cut begins at what the link really sends, because cutting a rate that is not used
 //!   drains nothing.
 //! - **Up while used and calm.** A 16th every 250 ms (27 % a second) up to near the *knee*, the
-//!   rate at which answers became late the last time; slowly around it (3 % a second); then fast
+//!   rate at which answers became late the last time; slowly around it (6 % a second); then fast
 //!   again. So on a line of constant rate the delay rises only every few seconds. CUBIC does the
 //!   same with the window of its last loss (RFC 9438 4.1).
 //! - **Back to the base rate** while the link is not used: what was learnt about the line grows old
@@ -244,7 +244,7 @@ impl Adaptive {
             if rate >= above {
                 self.knee = None;
             } else if rate >= below {
-                after = rate.saturating_add((rate / 128).max(1));
+                after = rate.saturating_add((rate / 64).max(1));
             } else {
                 after = after.min(below);
             }

@@ -107,8 +107,8 @@ fn waits(router: &Namespace) -> u64 {
 const STOOD: Duration = Duration::from_millis(120);
 
 /// What waits for the line and what the line carries, while its rate changes every ten seconds. The
-/// last four seconds of each ten are settled: the knee of the rate before is passed within 4 s (an
-/// eighth of it, at 3 % a second), and a half more is another 1.7 s at 27 % a second. As in the
+/// last four seconds of each ten are settled: the knee of the rate before is passed within 2 s (an
+/// eighth of it, at 6 % a second), and a half more is another 1.7 s at 27 % a second. As in the
 /// cases of constant lines, a rise of a sixteenth beyond the line is seen half a second later and
 /// cut 0.3 s after that, which leaves a queue of 0.1 s, and the target is 30 ms more; a cut is of
 /// three tenths.
