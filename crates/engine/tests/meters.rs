@@ -238,7 +238,7 @@ fn meters_of_a_class_and_of_all_above_it() {
     assert_eq!((red(&engine, 2), red(&engine, 1), red(&engine, 0)), (Some(7), Some(2), Some(2)));
 }
 
-/// RFC 2211 3: rT + b bytes conform in any time T, a packet smaller than the minimum policed unit
+/// RFC 2211 7: rT + b bytes conform in any time T, a packet smaller than the minimum policed unit
 /// counts as one of that size, one larger than the largest does not conform.
 #[test]
 fn what_does_not_conform_to_a_reservation_goes_to_the_default_class() {

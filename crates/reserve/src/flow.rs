@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// Some fields of a packet. What is not given may be anything; something must be given.
+/// Some fields of a packet. What is not given may be anything, but something must be given.
 ///
 /// In JSON: `{"src":"10.0.1.1","sport":4000,"dst":"10.0.2.2","dport":5004,"proto":"udp"}`, with
 /// addresses or prefixes, and a protocol by name or number. Port 0 stands for any.

@@ -12,6 +12,7 @@
 //! place     what the policy says of its class for reservations
 //! room      admission: what is taken, what fits, and what is in the way
 //! table     the reservations, their keys, owners and deadlines
+//! handle    what a request does to them
 //! install   the changes that the engine is given
 //! events    what happened, for those who watch
 //! state     what survives a restart
@@ -29,6 +30,7 @@
 
 mod events;
 mod flow;
+mod handle;
 mod install;
 mod message;
 mod place;
@@ -40,7 +42,9 @@ mod tspec;
 pub use events::{Event, Happened};
 pub use flow::Flow;
 pub use install::Apply;
-pub use message::{Answer, Excess, List, Listed, MOST_BYTES, MOST_FLOWS, MOST_NAME, Malformed, Op, Reply, Request, Service};
+pub use message::{
+    Answer, Excess, List, Listed, MOST_BYTES, MOST_FLOWS, MOST_NAME, Malformed, Op, Reply, Request, Service,
+};
 pub use place::Place;
 pub use room::Refusal;
 pub use state::{Restored, Saved, State};

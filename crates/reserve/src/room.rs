@@ -2,8 +2,8 @@
 //!
 //! The sums are exact. A reservation is charged its rate as packets of its minimum policed unit
 //! cost on the link; the charges add up to no more than the class can count on, the bursts to no
-//! more than its buffer (the conservative rule that RFC 2211 5 allows). Where a delay is asked for,
-//! the bound is the one that `altq check` would print if the reservation were a class of the policy.
+//! more than its buffer (RFC 2211 9 leaves the rule open). Where a delay is asked for, the bound is
+//! the one that `altq check` would print if the reservation were one of the policy's classes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,6 +12,7 @@ use altq_engine::schedule::Reserved;
 use altq_engine::schedule::promise::Leaf;
 use altq_engine::settings::Settings;
 use altq_engine::shape::meter;
+use altq_engine::spec::SpecError;
 use altq_engine::units::{Nanos, Rate, time_text};
 
 use crate::message::Excess;
@@ -56,6 +57,11 @@ impl Refusal {
 
     pub(crate) fn coded(code: (u8, u16), reason: impl Into<String>) -> Refusal {
         Refusal { code: Some(code), ..Refusal::because(reason) }
+    }
+
+    /// The engine refused a change that admission allowed.
+    pub(crate) fn system(error: &SpecError) -> Refusal {
+        Refusal::coded(Refusal::SYSTEM, format!("the engine refused the change: {error}"))
     }
 
     fn at(self, bottleneck: &str) -> Refusal {

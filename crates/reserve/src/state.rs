@@ -68,8 +68,8 @@ pub struct Restored {
 }
 
 impl Table {
-    /// The reservations as they stand. `now` is the table's clock, `unix_ns` the one on the wall, in
-    /// nanoseconds since 1970.
+    /// The reservations as they stand. `now` is the table's clock, `unix_ns` the one on the wall,
+    /// in nanoseconds since 1970.
     pub fn save(&self, now: Nanos, unix_ns: u64) -> State {
         let saved = |there: &Reservation| Saved {
             id: there.id,
@@ -87,9 +87,9 @@ impl Table {
     }
 
     /// Takes the reservations of a state into a table, and makes their classes and rules in the
-    /// engine. Those whose deadline has passed are events `expired`, those that the policy no longer
-    /// has room for `preempted`. A wall clock that was set back gives nobody more than the time to
-    /// live.
+    /// engine. Those whose deadline has passed are events `expired`, those that the policy no
+    /// longer has room for `preempted`. A wall clock that was set back gives nobody more than the
+    /// time to live.
     ///
     /// # Errors
     /// Says why nothing was restored: another form, or rules that the engine refused.

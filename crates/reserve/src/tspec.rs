@@ -19,7 +19,7 @@ pub struct Tspec {
     pub rate_bit_s: u64,
     /// b, in bytes: 1 to 250 Gbyte.
     pub burst_bytes: u64,
-    /// p, in bit/s; `None`: any. It does not count in admission (RFC 2211 3).
+    /// p, in bit/s; `None`: any. It does not count in admission.
     #[serde(default)]
     pub peak_bit_s: Option<u64>,
     /// m, in bytes, 1 to M; `None`: 64, or M if that is less.

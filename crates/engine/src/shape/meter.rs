@@ -8,7 +8,7 @@
 //! - `trtcm`, a two rate three color marker (RFC 2698 3). Bucket P fills at PIR up to PBS, bucket C
 //!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
 //!   green.
-//! - `tspec`, the policing of a reservation (RFC 2211 3; RFC 2215 3.6): a token bucket that counts a
+//! - `tspec`, the policing of a reservation (RFC 2211 7; RFC 2215 3.6): a token bucket that counts a
 //!   packet smaller than the minimum policed unit as one of that size. A packet larger than the
 //!   largest is red. It belongs to the class of a reservation ([`tspec`]); policies do not write it.
 //!
@@ -170,7 +170,7 @@ pub enum Profile {
         /// Peak burst size, bytes.
         pbs: u64,
     },
-    /// RFC 2211 3.
+    /// RFC 2211 7.
     Tspec {
         /// The rate at which tokens come.
         rate: Rate,
