@@ -8,9 +8,9 @@
 //! - `trtcm`, a two rate three color marker (RFC 2698 3). Bucket P fills at PIR up to PBS, bucket C
 //!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
 //!   green.
-//! - `tspec`, the policing of a reservation (RFC 2211 7; RFC 2215 3.6): a token bucket that counts a
-//!   packet smaller than the minimum policed unit as one of that size. A packet larger than the
-//!   largest is red. It belongs to the class of a reservation ([`tspec`]); policies do not write it.
+//! - `tspec`, the policing of a reservation (RFC 2211 7; RFC 2215 3.6): a token bucket that counts
+//!   a packet smaller than the minimum policed unit as one of that size. A packet larger than the
+//!   largest is red. The class of a reservation has it ([`tspec`]); policies do not write it.
 //!
 //! In *colour-aware* mode a packet arrives with a colour, the drop precedence of its AF codepoint
 //! (RFC 2597 6: AFx1 green, AFx2 yellow, AFx3 red; green without such a codepoint), and never gets
