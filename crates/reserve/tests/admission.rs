@@ -206,12 +206,11 @@ fn bounds_are_those_of_check() {
             let (charged, wire) = charges(&world.link.spec.overhead, rate, burst, min, max);
             let mut with = candidate.clone();
             push(&mut with, res, Rate::bit_s(charged), wire, (burst, max));
-            let sum: u64 = (0..).zip(&with.spec.classes).filter(|(_, class)| class.parent == res).map(|(id, _)| {
-                with.guarantee(id).unwrap_or_default().as_bit_s()
-            }).sum();
-            let promises = Promises::new(&with);
+            let children = with.children();
+            let rates = children[res as usize].iter().map(|child| with.guarantee(*child).unwrap_or_default());
+            let sum: u64 = rates.map(Rate::as_bit_s).sum();
             let last = with.spec.classes.len() as u32 - 1;
-            let bound = promises.delay_bound(last).conforming;
+            let bound = Promises::new(&with).delay_bound(last).conforming;
             let fits = sum <= 4_000_000 && bound.is_some_and(|wait| wait <= 30_000_000);
             assert_eq!(answer.granted, fits, "{text} {sum} {bound:?} {answer:?}");
             if fits {

@@ -62,7 +62,7 @@ fn deadlines_are_kept_over_a_restart() {
 #[test]
 fn a_restart_with_a_smaller_class_keeps_the_older_reservations() {
     let mut world = World::new(POLICY);
-    for (port, bit_s) in [(1, 1_000_000), (2, 900_000), (3, 50_000)] {
+    for (port, bit_s) in [(1_u16, 1_000_000), (2, 900_000), (3, 50_000)] {
         assert!(world.ask(&add(&port.to_string(), port, rate(bit_s))).granted);
     }
     let state = world.table.save(0, 0);
