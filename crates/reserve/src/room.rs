@@ -263,9 +263,15 @@ impl Room {
             let why = format!("a burst of {burst} bytes is more than the {left} bytes left of the buffer");
             return Err(bandwidth(why));
         }
-        // A queue that holds the burst and the packet that comes behind it.
-        let limit = u32::try_from(burst.saturating_add(u64::from(largest)));
-        let limit = limit.map_err(|_| bandwidth(format!("no queue holds a burst of {burst} bytes")))?;
+        // A conforming source has no more in the queue than its burst and what it sends in the time
+        // that a packet may wait. Where that time is not agreed on, it is taken as the time in
+        // which the whole buffer goes at the rate of the class. And one packet for what is rounded.
+        let least = u32::try_from(burst.saturating_add(u64::from(largest)));
+        let least = least.map_err(|_| bandwidth(format!("no queue holds a burst of {burst} bytes")))?;
+        let agreed = place.delay.into_iter().chain(asked.delay).min();
+        let wait = agreed.unwrap_or_else(|| Rate::bit_s(place.reservable).time_for(place.buffer));
+        let more = u32::try_from(Rate::bit_s(tspec.rate_bit_s).bytes_in(wait)).unwrap_or(u32::MAX);
+        let limit = least.saturating_add(more);
         let borrows = asked.excess == Excess::Borrow;
         let reserved = Reserved {
             parent: &place.settings,

@@ -61,17 +61,37 @@ fn a_change_counts_only_what_it_is_more() {
 }
 
 #[test]
-fn one_change_of_a_rate_is_one_change_in_the_engine() {
+fn a_change_of_the_rate_is_made_in_place() {
     let mut world = World::new(WIRE);
     assert!(world.ask(&add("a", 1, tspec(100_000, 10_000, 128, 1500))).granted);
     world.changes.clear();
     let other = Request { tspec: Some(tspec(200_000, 10_000, 128, 1500)), ..of(Op::Modify, "a") };
     assert!(world.ask(&other).granted);
-    assert!(matches!(world.changes.as_slice(), [Change::SetClass { .. }]), "{:?}", world.changes);
+    let made = world.changes.as_slice();
+    assert!(matches!(made, [Change::SetClass { .. }, Change::SetQueue { .. }]), "{made:?}");
     // The same again changes nothing, and is no event.
     let events = world.table.events_since(0).1.count();
     assert!(world.ask(&other).granted);
-    assert_eq!((world.changes.len(), world.table.events_since(0).1.count()), (1, events));
+    assert_eq!((world.changes.len(), world.table.events_since(0).1.count()), (2, events));
+}
+
+/// The burst, a packet, and what comes in the delay that is agreed on; without one, in the time in
+/// which 64,000 bytes go at 2 Mbit/s: 256 ms.
+#[test]
+fn queues_by_hand() {
+    let mut world = World::new(WIRE);
+    assert!(world.ask(&add("a", 1, tspec(500_000, 10_000, 128, 1500))).granted);
+    let strict = Request { delay_ns: Some(40_000_000), ..add("b", 2, tspec(500_000, 10_000, 128, 1500)) };
+    assert!(world.ask(&strict).granted);
+    let limits: Vec<Limit> = world
+        .changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::AddClass(class) => class.queue.as_ref().map(|queue| queue.limit),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(limits, [Limit::Bytes(10_000 + 1_500 + 16_000), Limit::Bytes(10_000 + 1_500 + 2_500)]);
 }
 
 #[test]
