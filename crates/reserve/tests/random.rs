@@ -91,8 +91,12 @@ fn ports(random: &mut Random) -> Vec<u16> {
 /// A request, and what the account says of it: the answer and the reservation that there is then.
 fn step(random: &mut Random, model: &Model, now: u64) -> (Request, bool, Option<Kept>) {
     let key = format!("k{}", random.below(50));
-    let asks = random.chance(80).then(|| format!("o{}", random.below(3)));
     let there = model.of_key(&key).cloned();
+    // Half of the time the owner asks, if there is one.
+    let asks = match &there {
+        Some(there) if random.chance(50) => there.owner.clone(),
+        _ => random.chance(80).then(|| format!("o{}", random.below(3))),
+    };
     let mine = there.as_ref().is_none_or(|there| asks.is_none() || asks == there.owner);
     let ttl = random.chance(70).then(|| 1 + random.below(90));
     let mut request = Request { key: Some(key.clone()), owner: asks.clone(), ..Request::new(Op::Add) };
@@ -196,7 +200,7 @@ fn random_requests_against_a_naive_account() {
         let (mut world, mut model) = (World::new(POLICY), Model::default());
         let mut account = [0; 3];
         for _ in 0..400 {
-            world.now += random.below(3 * SECOND);
+            world.now += random.below(2 * SECOND);
             let before = model.kept.len();
             model.kept.retain(|kept| kept.deadline > world.now);
             expired += before - model.kept.len();
