@@ -7,13 +7,10 @@ use altq_engine::classify::{Order, RuleSet};
 use altq_engine::link::Overhead;
 use altq_engine::queue;
 use altq_engine::schedule::promise::{Kept, Leaf};
-use altq_engine::schedule::{Entry, Reserved};
+use altq_engine::schedule::{Entry, ReservedWords};
 use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassId, QueueSpec};
 use altq_engine::units::{Nanos, Rate};
-
-/// The words of a class for a reservation, by the scheduler that serves it.
-type Words = fn(&Reserved<'_>) -> Result<Settings, String>;
 
 /// The class of a link below which reservations go.
 ///
@@ -38,7 +35,8 @@ pub struct Place {
     /// What one owner may have, in bit/s.
     pub(crate) owner_rate: Option<u64>,
     pub(crate) owner_most: Option<u64>,
-    pub(crate) words: Words,
+    /// The words of a class for a reservation, by the scheduler that serves it.
+    pub(crate) words: ReservedWords,
     /// The class's own words.
     pub(crate) settings: Settings,
     /// The delay bounds of the link, without reservations; `None` where its scheduler has none.
@@ -107,6 +105,11 @@ impl Place {
         within.is_none_or(|name| {
             name == self.class || name.split_once('/') == Some((self.link.as_str(), self.class.as_str()))
         })
+    }
+
+    /// The time to live that the policy allows, of what is asked.
+    pub(crate) fn ttl(&self, asked: Option<Nanos>) -> Option<Nanos> {
+        asked.into_iter().chain(self.lifetime).min()
     }
 
     /// The name of a reservation's class; `None` if the policy has a class of that name.

@@ -18,6 +18,10 @@ use crate::room::{Held, Refusal};
 use crate::table::{Reservation, Table};
 use crate::tspec::{Cost, Tspec};
 
+/// The most that the number of a reservation may be, so that a spoilt state leaves numbers for new
+/// ones. JSON's numbers are whole up to here in every program.
+const MOST_ID: u64 = 1 << 53;
+
 /// The reservations of a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,10 +93,11 @@ impl Table {
     /// Takes the reservations of a state into a table, and makes their classes and rules in the
     /// engine. Those whose deadline has passed are events `expired`, those that the policy no
     /// longer has room for `preempted`. A wall clock that was set back gives nobody more than the
-    /// time to live.
+    /// time to live, and nobody has more than the policy's `lifetime`.
     ///
     /// # Errors
-    /// Says why nothing was restored: another form, or rules that the engine refused.
+    /// Says why nothing was restored: another form, a number out of range, or rules that the engine
+    /// refused.
     pub fn restore(
         &mut self,
         now: Nanos,
@@ -103,6 +108,9 @@ impl Table {
         if state.form != 1 {
             return Err(format!("the reservations are saved in form {}; this version reads form 1", state.form));
         }
+        if state.next_id > MOST_ID {
+            return Err(format!("the number of the next reservation, {}, is above {MOST_ID}", state.next_id));
+        }
         let mut done = Restored::default();
         let mut made = Vec::new();
         self.next = self.next.max(state.next_id);
@@ -110,7 +118,7 @@ impl Table {
             let over = saved.deadline_unix_ns.is_some_and(|deadline| deadline <= unix_ns);
             match self.restored(now, unix_ns, saved, over, apply) {
                 Ok(Some(there)) => {
-                    self.next = self.next.max(there.id.saturating_add(1));
+                    self.next = self.next.max(there.id + 1);
                     self.put_in(there.clone());
                     made.push(there);
                 }
@@ -147,16 +155,21 @@ impl Table {
         request.check().map_err(Refusal::because)?;
         let Request { key, owner, flows, .. } = request;
         let flows = flows.unwrap_or_default();
+        if id >= MOST_ID {
+            return Err(Refusal::because(format!("numbers of reservations are below {MOST_ID}")));
+        }
         if self.clashes(id, key.as_ref(), &flows) {
             return Err(Refusal::because("another reservation has its number, its key or one of its flows"));
         }
         let name = self.room.place.name(id);
         let name = name.ok_or_else(|| Refusal::because("the policy has a class of the name of its class"))?;
-        let left = deadline_unix_ns.map(|deadline| deadline.saturating_sub(unix_ns).min(ttl_ns.unwrap_or(u64::MAX)));
-        let deadline = left.map(|left| now.saturating_add(left));
+        // The policy may have another `lifetime` than when the reservation was made.
+        let ttl = self.ttl(ttl_ns);
+        let left = deadline_unix_ns.map(|deadline| deadline.saturating_sub(unix_ns));
+        let deadline = left.into_iter().chain(ttl).min().map(|left| now.saturating_add(left));
         // What it holds is filled in when there is room for it.
         let held = Held::nothing(Cost::of(&self.room.place.overhead, &tspec, self.room.place.mtu), &tspec);
-        let (delay, ttl, class) = (delay_ns, ttl_ns, ROOT);
+        let (delay, class) = (delay_ns, ROOT);
         let mut there = Reservation { id, key, owner, name, class, tspec, flows, excess, delay, ttl, deadline, held };
         if over {
             self.events.push(now, Happened::Expired, &there, None);

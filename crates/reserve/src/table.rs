@@ -154,7 +154,8 @@ impl Table {
 
     /// The policy has changed, and the engine with it. Reservations that the new class has no room
     /// for are taken away, those of lower numbers being kept first; the others get the words that
-    /// follow from the new one. The rules of the policy and of the reservations are set anew.
+    /// follow from the new one, and last no longer than it allows. The rules of the policy and of
+    /// the reservations are set anew.
     ///
     /// # Errors
     /// What the engine refused. If those were the rules, nothing has changed.
@@ -195,6 +196,15 @@ impl Table {
                 }
             }
             there.held = held;
+            there.ttl = place.ttl(there.ttl);
+            let latest = there.ttl.map(|ttl| now.saturating_add(ttl));
+            let deadline = there.deadline.into_iter().chain(latest).min();
+            if deadline != there.deadline {
+                self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+                if let Some(before) = std::mem::replace(&mut there.deadline, deadline) {
+                    self.deadlines.remove(&(before, id));
+                }
+            }
         }
         for (id, why) in gone {
             let Some(gone) = self.take_out(id) else { continue };
@@ -235,10 +245,7 @@ impl Table {
 
     /// The time to live that the policy allows, of what is asked.
     pub(crate) fn ttl(&self, asked: Option<Nanos>) -> Option<Nanos> {
-        match (asked, self.room.place.lifetime) {
-            (Some(asked), Some(most)) => Some(asked.min(most)),
-            (asked, most) => asked.or(most),
-        }
+        self.room.place.ttl(asked)
     }
 
     /// The number of a new reservation, and the name of its class.

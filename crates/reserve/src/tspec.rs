@@ -57,7 +57,9 @@ impl Tspec {
         }
         let (least, largest) = (self.least(mtu), self.largest(mtu));
         if least < 1 || largest < least {
-            return Err(format!("the minimum unit, {least} bytes, is not from 1 byte to the largest packet, {largest}"));
+            return Err(format!(
+                "the minimum unit, {least} bytes, is not from 1 byte to the largest packet, {largest}"
+            ));
         }
         Ok(())
     }

@@ -84,6 +84,33 @@ fn a_restart_with_a_smaller_class_keeps_the_older_reservations() {
     assert!(world.ask(&add("2", 2, rate(50_000))).granted);
 }
 
+/// A policy that lets reservations last for 60 s holds for those that were made without an end.
+#[test]
+fn a_shorter_lifetime_holds_for_the_reservations_that_are_there() {
+    let mut world = World::new(POLICY);
+    world.now = 10 * SECOND;
+    assert!(world.ask(&add("open", 1, rate(100_000))).granted);
+    assert!(world.ask(&timed("long", 2, 100_000, 500.0)).granted);
+    assert!(world.ask(&timed("short", 3, 100_000, 20.0)).granted);
+    let state = world.table.save(world.now, 0);
+    let shorter = POLICY.replace("reservations", "reservations { lifetime 60s }");
+    let mut after = World::new(&shorter);
+    assert_eq!(restore(&mut after, 0, &state).unwrap().restored, 3);
+    let World { table, engine, now, .. } = &mut world;
+    let place = Place::of(&link(&shorter)).unwrap();
+    table.set_place(*now, place, &mut |change: &Change| engine.apply(*now, change)).unwrap();
+    let deadlines = |table: &Table| -> Vec<_> { table.reservations().map(|there| there.deadline).collect() };
+    assert_eq!(deadlines(&after.table), [Some(60 * SECOND), Some(60 * SECOND), Some(20 * SECOND)]);
+    assert_eq!(deadlines(&world.table), [Some(70 * SECOND), Some(70 * SECOND), Some(30 * SECOND)]);
+    assert_eq!(world.table.next_deadline(), Some(30 * SECOND));
+    // They end by themselves, and a refresh gives no more.
+    world.now = 69 * SECOND;
+    assert_eq!(world.ask(&of(Op::Refresh, "open")).expires_s, Some(60.0));
+    world.now = 70 * SECOND;
+    assert!(!world.ask(&of(Op::Refresh, "long")).granted);
+    assert_eq!(world.table.next_deadline(), Some(129 * SECOND));
+}
+
 #[test]
 fn a_spoilt_state_spoils_only_itself() {
     let mut world = World::new(POLICY);
@@ -95,6 +122,14 @@ fn a_spoilt_state_spoils_only_itself() {
     let restored = restore(&mut after, 0, &state).unwrap();
     let numbers: Vec<u64> = restored.refused.iter().map(|(id, _)| *id).collect();
     assert_eq!((restored.restored, numbers), (1, vec![2, 1]));
+    // Numbers that leave none for new ones.
+    let wrong = State { next_id: u64::MAX, ..state.clone() };
+    assert!(restore(&mut World::new(POLICY), 0, &wrong).unwrap_err().contains("next reservation"));
+    state.reservations[0].id = u64::MAX;
+    let mut after = World::new(POLICY);
+    let restored = restore(&mut after, 0, &state).unwrap();
+    assert_eq!((restored.restored, restored.refused[0].0), (1, u64::MAX));
+    assert!(after.ask(&add("new", 9, rate(1_000))).granted);
     state.form = 2;
     assert!(restore(&mut World::new(POLICY), 0, &state).unwrap_err().contains("form 1"));
 }

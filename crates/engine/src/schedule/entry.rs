@@ -68,7 +68,7 @@ pub struct Entry {
     /// The same bounds for a link of which classes come and go; `None` where its classes have none.
     pub kept_bounds: fn(&LinkSpec) -> Option<Box<dyn Kept>>,
     /// The words of a class that holds a reservation. `None` if the scheduler takes none.
-    pub reservation: Option<fn(&Reserved<'_>) -> Result<Settings, String>>,
+    pub reservation: Option<ReservedWords>,
     /// What a class may send at once within its guarantee, in bytes on the wire.
     pub burst: fn(&LinkSpec, &Settings) -> u64,
     /// Whether a class of these words drops what arrives too fast, of whichever class inside it.
@@ -144,6 +144,9 @@ pub enum Order {
     /// the function makes from the scheduler's own words.
     Priority(fn(&Settings) -> &'static str),
 }
+
+/// The words of a class that holds a reservation; or why it can hold none, in half a sentence.
+pub type ReservedWords = fn(&Reserved<'_>) -> Result<Settings, String>;
 
 /// What a reservation needs of the class that is made for it.
 #[derive(Clone, Copy, Debug)]
