@@ -49,8 +49,8 @@ impl Departures {
         }
     }
 
-    /// Makes room for class numbers below `classes`, after a change of the policy. Room is not taken
-    /// back.
+    /// Makes room for class numbers below `classes`, after a change of the policy. Room is not
+    /// taken back.
     pub fn set_classes(&mut self, classes: usize) {
         self.places.resize(classes.max(self.places.len()), 0);
     }

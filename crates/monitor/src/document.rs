@@ -1,5 +1,5 @@
-//! `altq.top/1`: a frame as JSON. It is what `altq.stat/1` says of each class, with the rates of the
-//! window, the flows, and the window's counts, so that a frame can be drawn elsewhere.
+//! `altq.top/1`: a frame as JSON. It is what `altq.stat/1` says of each class, with the rates of
+//! the window, the flows, and the window's counts, so that a frame can be drawn elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

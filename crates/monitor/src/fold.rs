@@ -130,7 +130,9 @@ fn by_prefix(flows: &Summary<FlowKey>, side: Side, per_mille: u32) -> Vec<Group>
             .collect();
         for found in prefixes(hosts, family, flows.total(), per_mille) {
             match address(family, found.bits) {
-                Some(address) => groups.push(Group { label: Label::Prefix(address, found.length), at_least: found.amount }),
+                Some(address) => {
+                    groups.push(Group { label: Label::Prefix(address, found.length), at_least: found.amount });
+                }
                 None => rest += found.amount,
             }
         }
@@ -227,7 +229,9 @@ mod tests {
             Counted { key: FlowKey::default(), at_least: Amount::new(100, 1), error: Amount::default() },
         ];
         let flows = Summary::new(all, Amount::new(2500, 40), Amount::new(9, 1));
-        let owned = |list: &[(&str, u64)]| list.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect::<Vec<_>>();
+        let owned = |list: &[(&str, u64)]| -> Vec<(String, u64)> {
+            list.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect()
+        };
         assert_eq!(
             texts(&flows, By::Host(Side::Source)),
             owned(&[("10.0.0.1", 1600), ("10.0.0.2", 500), ("not IP", 100)])

@@ -156,8 +156,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// What the class and all below it have borrowed from others, and lent to others: what they have
-    /// borrowed from one another does not count. One of both is 0.
+    /// What the class and all below it have borrowed from others, and lent to others: what they
+    /// have borrowed from one another does not count. One of both is 0.
     pub fn outside(&self) -> (u64, u64) {
         let Rates { borrowed, lent, .. } = self.rates;
         (borrowed.saturating_sub(lent), lent.saturating_sub(borrowed))

@@ -6,8 +6,8 @@
 //! step. 10,000 busy classes take some 200 kB a second. When the memory that was asked for is full,
 //! the oldest detail goes first: seconds older than a minute, then quarters, then seconds.
 //!
-//! It can be written and read back (serde), so that it outlives the process that watches. Classes are
-//! numbers there; [`renumber`](History::renumber) brings them to the numbers of another policy.
+//! It can be written and read back (serde), so that it outlives the process that watches. Classes
+//! are numbers there; [`renumber`](History::renumber) brings them to the numbers of another policy.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -42,8 +42,8 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history of classes with these names, that takes at most `limit` bytes, and one slice
-    /// of a second.
+    /// An empty history of classes with these names, that takes at most `limit` bytes, and one
+    /// slice of a second.
     pub fn new(names: Vec<String>, limit: usize) -> History {
         History { names, limit, seconds: VecDeque::new(), quarters: VecDeque::new(), pending: 0, held: 0 }
     }
@@ -234,7 +234,9 @@ mod tests {
         assert_eq!(back.seconds().collect::<Vec<_>>(), history.seconds().collect::<Vec<_>>());
         // b is now class 1, and a is gone.
         back.renumber(names(&["link", "b"]), 1 << 20);
-        let sums = |history: &History, class| history.of_class(class, 0, Nanos::MAX).map(|p| p.3.sent_bytes).sum::<u64>();
+        let sums = |history: &History, class: ClassId| -> u64 {
+            history.of_class(class, 0, Nanos::MAX).map(|(_, _, _, point)| point.sent_bytes).sum()
+        };
         assert_eq!((sums(&back, 1), sums(&back, ROOT)), (sums(&history, 2), sums(&history, 1)));
         assert_eq!((sums(&history, 2), sums(&history, 1)), (4, (0..40).sum()));
         assert_eq!(back.memory(), back.seconds().chain(back.quarters()).map(Slice::memory).sum::<usize>());

@@ -6,25 +6,25 @@
 //!
 //! - What a class has that it guarantees to none of its children is an account of its own, beside
 //!   theirs, and so are the packets that belong to the class itself.
-//! - Inside a class, what some children sent beyond their guarantees is taken from what others left.
-//!   First from what is guaranteed to none of them, then from every child in proportion to what it
-//!   left. Whatever that does not cover, the class as a whole has borrowed from its siblings, and
-//!   what is left over, it may lend to them.
+//! - Inside a class, what some children sent beyond their guarantees is taken from what others
+//!   left. First from what is guaranteed to none of them, then from every child in proportion to
+//!   what it left. Whatever that does not cover, the class as a whole has borrowed from its
+//!   siblings, and what is left over, it may lend to them.
 //! - A class below which nothing is guaranteed to anybody is one account: there is nothing to lend
 //!   between its children.
 //! - Guarantees of children may add up to more than their parent's. The parent's then counts as
 //!   their sum.
 //!
 //! Proof that it balances. Let e be what an account or a class sent beyond its guarantee g, u what
-//! it left, and L what a class's subtree lent to classes outside of it, so that L <= u. With r bytes
-//! sent, e - u = r - g. Inside a class the children's g and r add up to its own, so the sum of
-//! (e - u) over its children is e - u of the class. Inside it, T = sum(e) - e + L bytes are taken
-//! from children; T <= sum(u). By induction borrowed less lent of a subtree is e - L: for an
-//! account by definition, and for a class because sum(e) - T = e - L. The link's guarantee counts as
-//! at least what it sent, so its e is 0, and it lends to nobody. So borrowed equals lent.
+//! it left, and L what a class's subtree lent to classes outside of it, so that L <= u. With r
+//! bytes sent, e - u = r - g. Inside a class the children's g and r add up to its own, so the sum
+//! of (e - u) over its children is e - u of the class. Inside it, T = sum(e) - e + L bytes are
+//! taken from children; T <= sum(u). By induction borrowed less lent of a subtree is e - L: for an
+//! account by definition, and for a class because sum(e) - T = e - L. The link's guarantee counts
+//! as at least what it sent, so its e is 0, and it lends to nobody. So borrowed equals lent.
 //!
-//! The borrowing that a scheduler counts (`borrowed_bytes` of `altq.stat/1`) is another figure: it is
-//! about single packets, in the words of that scheduler.
+//! The borrowing that a scheduler counts (`borrowed_bytes` of `altq.stat/1`) is another figure: it
+//! is about single packets, in the words of that scheduler.
 
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn the_published_picture() {
-        // The tree of the reference's drawing: link 100, voice 5, agency 50 with web 30 and bulk 20,
-        // rest 45. Voice got 2.1, web 34, bulk 20, rest 43.9 (here times ten). Web borrowed 4.0; of
-        // that voice lent 2.9 and rest 1.1.
+        // The tree of the reference's drawing: link 100, voice 5, agency 50 with web 30 and bulk
+        // 20, rest 45. Voice got 2.1, web 34, bulk 20, rest 43.9 (here times ten). Web borrowed
+        // 4.0; of that voice lent 2.9 and rest 1.1.
         let tree =
             tree(&[(0, Some(1000)), (0, Some(50)), (0, Some(500)), (2, Some(300)), (2, Some(200)), (0, Some(450))]);
         let entries = settled(&tree, &[0, 21, 0, 340, 200, 439]);
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn what_nobody_is_guaranteed_goes_first() {
-        // Link 1000, of which 400 and 300 are guaranteed: 300 are the link's own. Class 1 sends 800:
-        // 400 borrowed, 300 of the link's and 100 of class 2's.
+        // Link 1000, of which 400 and 300 are guaranteed: 300 are the link's own. Class 1 sends
+        // 800: 400 borrowed, 300 of the link's and 100 of class 2's.
         let two = tree(&[(0, Some(1000)), (0, Some(400)), (0, Some(300))]);
         assert_eq!(settled(&two, &[0, 800, 200]), [(0, 300), (400, 0), (0, 100)]);
         // Packets of the link itself use its own first.
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn a_class_covers_its_own_children_before_it_borrows_outside() {
-        // a (600) has a1 300 and a2 300; b 400. a1 sends 700, a2 100: 400 beyond, 200 from a2, and a
-        // as a whole borrows 200 from b.
+        // a (600) has a1 300 and a2 300; b 400. a1 sends 700, a2 100: 400 beyond, 200 from a2, and
+        // a as a whole borrows 200 from b.
         let nested = tree(&[(0, Some(1000)), (0, Some(600)), (1, Some(300)), (1, Some(300)), (0, Some(400))]);
         assert_eq!(settled(&nested, &[0, 0, 700, 100, 200]), [(0, 0), (0, 0), (400, 0), (0, 200), (0, 200)]);
         // The other way: b sends 700, and a's children, who left 150 each, lend it 300.

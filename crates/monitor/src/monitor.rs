@@ -2,11 +2,11 @@
 //! of that second.
 //!
 //! A class that does nothing takes some 250 bytes: name and place in the tree (some 130), counters
-//! of the last second (72), and places in the tables (40). So 100,000 classes take 25 MB. A busy one
-//! takes, beside the [history](crate::history), at most 16 histograms of delays (some 300 bytes each
-//! with a hundred packets a second, and up to 9.5 kB) and 16 summaries of flows (72 bytes a flow, so
-//! 74 kB if it has 64 or more flows in each second; a class with three flows takes 4 kB). [`Limits`]
-//! bounds how many classes have either.
+//! of the last second (72), and places in the tables (40). So 100,000 classes take 25 MB. A busy
+//! one takes, beside the [history](crate::history), at most 16 histograms of delays (some 300 bytes
+//! each with a hundred packets a second, and up to 9.5 kB) and 16 summaries of flows (72 bytes a
+//! flow, so 74 kB if it has 64 or more flows in each second; a class with three flows takes 4 kB).
+//! [`Limits`] bounds how many classes have either.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -305,7 +305,8 @@ impl Monitor {
                 sum.add(&point);
             }
         }
-        let mut waiting: Vec<(u64, u64)> = self.before.iter().map(|all| (all.queued_packets, all.queued_bytes)).collect();
+        let queued = self.before.iter().map(|all| (all.queued_packets, all.queued_bytes));
+        let mut waiting: Vec<(u64, u64)> = queued.collect();
         for (class, all) in (0..).zip(&self.before) {
             if let Some(parent) = self.tree.parent(class).and_then(|parent| waiting.get_mut(parent as usize)) {
                 parent.0 = parent.0.saturating_sub(all.queued_packets);

@@ -5,10 +5,10 @@
 //! threshold of the traffic adds what it has to its parent. What remains are the nodes that have
 //! enough by themselves, and their counts add up to the total.
 //!
-//! Aguri keeps its tree while packets come, with a fixed number of nodes. Here the number of hosts is
-//! bounded already ([`SpaceSaving`](crate::space_saving::SpaceSaving)), so the tree is made of the
-//! listed hosts when somebody looks. An address is taken as its own leaf even if the tree has it
-//! several times.
+//! Aguri keeps its tree while packets come, with a fixed number of nodes. Here the number of hosts
+//! is bounded already ([`SpaceSaving`](crate::space_saving::SpaceSaving)), so the tree is made of
+//! the listed hosts when somebody looks. An address is taken as its own leaf even if the tree has
+//! it several times.
 
 use crate::amount::Amount;
 
@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn small_children_go_to_their_parents() {
-        // 1000 bytes, a threshold of 10 %. 10.0.0.1 has 500 and stays. 10.0.0.2 and .3 have 60 each:
-        // together, as 10.0.0.2/31, 120, which is enough. 10.0.1.1 has 90, too little; its parent
-        // with 10.0.0.0/30 is 10.0.0.0/23, which gets 90, too little again; 192.0.2.1 has 230 and
-        // stays. What is left is /0's.
+        // 1000 bytes, a threshold of 10 %. 10.0.0.1 has 500 and stays. 10.0.0.2 and .3 have 60
+        // each: together, as 10.0.0.2/31, 120, which is enough. 10.0.1.1 has 90, too little; its
+        // parent with 10.0.0.0/30 is 10.0.0.0/23, which gets 90, too little again; 192.0.2.1 has
+        // 230 and stays. What is left is /0's.
         let hosts = vec![
             host(192, 0, 2, 1, 230),
             host(10, 0, 0, 3, 60),
@@ -131,7 +131,8 @@ mod tests {
             [("0.0.0.0/0", 90), ("10.0.0.1/32", 500), ("10.0.0.2/31", 120), ("192.0.2.1/32", 230)].map(own);
         assert_eq!(found, expected);
         // With 60 % nothing but the whole is enough.
-        assert_eq!(prefixes(hosts.clone(), 4, total, 600).iter().map(text).collect::<Vec<_>>(), [own(("0.0.0.0/0", 940))]);
+        let whole: Vec<_> = prefixes(hosts.clone(), 4, total, 600).iter().map(text).collect();
+        assert_eq!(whole, [own(("0.0.0.0/0", 940))]);
         // With 0 every host that has something stays.
         assert_eq!(prefixes(hosts, 4, total, 0).len(), 5);
         assert!(prefixes(Vec::new(), 4, total, 10).is_empty());

@@ -2,8 +2,8 @@
 //!
 //! A. Metwally, D. Agrawal and A. El Abbadi, "Efficient Computation of Frequent and Top-k Elements
 //! in Data Streams", ICDT 2005. There are m counters. A key that has one adds to it. A key without
-//! one takes a free counter or, if there is none, the smallest: it goes on from that count, which is
-//! then the error of the new key. With N bytes in all, for every key:
+//! one takes a free counter or, if there is none, the smallest: it goes on from that count, which
+//! is then the error of the new key. With N bytes in all, for every key:
 //!
 //! ```text
 //! count - error <= true <= count        error <= N/m        true > N/m: the key has a counter
@@ -21,17 +21,17 @@
 //!   64 counters: eight cache lines) has each counter's value as it was when the heap last looked.
 //!   Counters only grow. So these values are lower bounds, and a root that is still right is the
 //!   smallest. If it is not, it is put right and sinks, and the new root is looked at. Each such
-//!   step is paid for by at least one packet that has come for this counter since, so the heap costs
-//!   nothing per known flow and O(log m) amortised per unknown one. With four children to a node, 64
-//!   counters have three levels.
+//!   step is paid for by at least one packet that has come for this counter since, so the heap
+//!   costs nothing per known flow and O(log m) amortised per unknown one. With four children to a
+//!   node, 64 counters have three levels.
 //! - The longest that a single packet can take is m steps of the heap or a chain of m counters,
 //!   whatever comes. Chains do not grow with the number of flows, and their places are secret.
 //!
 //! Traffic of which nine packets in ten belong to a flow that has a counter stays below 10 ns a
 //! packet on average on a processor of 3 GHz, with the hash (one to three multiplications).
 //!
-//! A bucket list of equal counts, as in the paper, is for counts that grow by one: with bytes nearly
-//! every packet would move its counter to a new bucket.
+//! A bucket list of equal counts, as in the paper, is for counts that grow by one: with bytes
+//! nearly every packet would move its counter to a new bucket.
 
 use crate::amount::Amount;
 use crate::summary::{Counted, Summary};

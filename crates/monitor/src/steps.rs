@@ -92,8 +92,8 @@ impl<T> Steps<T> {
         steps.chain(seconds).map(|(_, piece)| piece)
     }
 
-    /// The pieces of the last `seconds` seconds, if second `now` ends a step and `seconds` are whole
-    /// steps.
+    /// The pieces of the last `seconds` seconds, if second `now` ends a step and `seconds` are
+    /// whole steps.
     pub fn last(&self, seconds: u64, now: u64) -> impl Iterator<Item = &T> {
         let from = (now + 1).saturating_sub(seconds);
         let steps = self.steps.iter().filter(move |(step, _)| step * STEP >= from);
@@ -129,8 +129,8 @@ mod tests {
         for end in 0..200 {
             let steps = steps(0..=end);
             for window in Window::ALL {
-                let count = window.seconds(end);
-                assert_eq!(held(&steps, window, end), (end + 1 - count..=end).collect::<Vec<_>>(), "{window:?} at {end}");
+                let said: Vec<u64> = (end + 1 - window.seconds(end)..=end).collect();
+                assert_eq!(held(&steps, window, end), said, "{window:?} at {end}");
             }
             assert!(steps.steps.len() <= 11 && steps.seconds.len() <= 5);
         }

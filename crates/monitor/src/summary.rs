@@ -77,11 +77,11 @@ impl<K: Copy + Ord> Summary<K> {
     /// grows by that. Of too many keys those with the smallest upper bounds are left out, and the
     /// floor rises to the highest of these bounds.
     ///
-    /// So the bounds stay true. And if every stream was counted with `most` counters, every key with
-    /// more than N/`most` of all N bytes is still listed. This is the merging of P. K. Agarwal,
-    /// G. Cormode, Z. Huang, J. Phillips, Z. Wei and K. Yi, "Mergeable Summaries", PODS 2012: the
-    /// upper bound less the floor is what their Misra-Gries summary has for the key, and what they
-    /// subtract from all keys is what the floor rises by here.
+    /// So the bounds stay true. And if every stream was counted with `most` counters, every key
+    /// with more than N/`most` of all N bytes is still listed. This is the merging of P. K.
+    /// Agarwal, G. Cormode, Z. Huang, J. Phillips, Z. Wei and K. Yi, "Mergeable Summaries", PODS
+    /// 2012: the upper bound less the floor is what their Misra-Gries summary has for the key, and
+    /// what they subtract from all keys is what the floor rises by here.
     pub fn merged<'a>(parts: impl IntoIterator<Item = &'a Summary<K>>, most: usize) -> Summary<K>
     where
         K: 'a,
@@ -137,8 +137,10 @@ mod tests {
     fn merging_keeps_the_bounds() {
         // a was certain of 100 in the first stream, and may have up to 20 in the second, which does
         // not list it. b is in both: 30 and 40 for certain, with errors of 10 and 0.
-        let one = Summary::new(vec![counted('a', 100, 0), counted('b', 30, 10)], Amount::new(150, 4), Amount::new(10, 1));
-        let two = Summary::new(vec![counted('b', 40, 0), counted('c', 25, 20)], Amount::new(90, 6), Amount::new(20, 1));
+        let one = vec![counted('a', 100, 0), counted('b', 30, 10)];
+        let one = Summary::new(one, Amount::new(150, 4), Amount::new(10, 1));
+        let two = vec![counted('b', 40, 0), counted('c', 25, 20)];
+        let two = Summary::new(two, Amount::new(90, 6), Amount::new(20, 1));
         let both = Summary::merged([&one, &two], 3);
         assert_eq!((both.total(), both.floor()), (Amount::new(240, 10), Amount::new(30, 2)));
         let bytes: Vec<_> = both.listed().iter().map(|c| (c.key, c.at_least.bytes, c.error.bytes)).collect();

@@ -2,8 +2,8 @@
 //! largest protocols and hosts, without any configuration.
 //!
 //! It is fed with the key of every packet ([`headers`](altq_engine::headers)) and the packet's
-//! time, from an interface or from a file. A window ends with the packet that comes after it, so the
-//! time is that of the packets.
+//! time, from an interface or from a file. A window ends with the packet that comes after it, so
+//! the time is that of the packets.
 //!
 //! A packet counts for both of its hosts, as sender and as receiver; so hosts together have twice
 //! the bytes of the packets that are IP. A protocol is a transport protocol with the lower port of
@@ -159,8 +159,8 @@ impl Watch {
         }
     }
 
-    /// A packet with these headers, and `bytes` bytes, was seen at `now`. Times that go back count as
-    /// the latest.
+    /// A packet with these headers, and `bytes` bytes, was seen at `now`. Times that go back count
+    /// as the latest.
     pub fn packet(&mut self, now: Nanos, key: &Key, bytes: u32) {
         let began = *self.began.get_or_insert(now);
         if now.saturating_sub(began) >= SECOND {
@@ -219,12 +219,15 @@ impl Watch {
         Largest::of(&board.overall, label, self.second)
     }
 
-    /// What one host or protocol had for certain in each of the last seconds (60 at most), the oldest
-    /// first. A second in which it was not among the 32 largest counts as 0.
+    /// What one host or protocol had for certain in each of the last seconds (60 at most), the
+    /// oldest first. A second in which it was not among the 32 largest counts as 0.
     pub fn line(&self, what: What, of: Label) -> Vec<Amount> {
         let (board, label) = self.board(what);
-        let found = |summary: &Summary<Thing>| summary.listed().iter().find(|counted| label(&counted.key) == of).copied();
-        board.line.iter().map(|summary| found(summary).map_or(Amount::default(), |counted| counted.at_least)).collect()
+        let in_second = |second: &Summary<Thing>| {
+            let found = second.listed().iter().find(|counted| label(&counted.key) == of);
+            found.map_or(Amount::default(), |counted| counted.at_least)
+        };
+        board.line.iter().map(in_second).collect()
     }
 
     fn board(&self, what: What) -> (&Board, fn(&Thing) -> Label) {
@@ -234,8 +237,8 @@ impl Watch {
         }
     }
 
-    /// Ends the current second as if it were over, so that [`overall`](Watch::overall) has all that a
-    /// file held.
+    /// Ends the current second as if it were over, so that [`overall`](Watch::overall) has all that
+    /// a file held.
     pub fn finish(&mut self) {
         if self.began.is_some() {
             self.end_seconds(1);
