@@ -137,13 +137,17 @@ impl History {
         self.held
     }
 
+    /// By old number: the number that a class has among other names, or that of the link.
+    fn new_numbers(&self, names: &[String]) -> Vec<ClassId> {
+        let numbers: HashMap<&str, ClassId> = names.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
+        self.names.iter().map(|name| numbers.get(name.as_str()).copied().unwrap_or(ROOT)).collect()
+    }
+
     /// Brings the points to the numbers of other classes, by name, and sets the memory that the
     /// history may take. What a class did that does not exist any more goes to the link itself, as
     /// it does in the engine's counters.
     pub fn renumber(&mut self, names: Vec<String>, limit: usize) {
-        let numbers: HashMap<&str, ClassId> = names.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
-        let new: Vec<ClassId> =
-            self.names.iter().map(|name| numbers.get(name.as_str()).copied().unwrap_or(ROOT)).collect();
+        let new = self.new_numbers(&names);
         if new.iter().zip(0..).any(|(new, old): (&ClassId, ClassId)| *new != old) {
             for slice in self.seconds.iter_mut().chain(&mut self.quarters) {
                 let mut points: BTreeMap<ClassId, Point> = BTreeMap::new();

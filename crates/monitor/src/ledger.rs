@@ -82,7 +82,7 @@ pub fn divide(total: u64, parts: &[u64], mut give: impl FnMut(usize, u64)) {
         // The sum of the first parts, rounded down, less what they have got.
         let until = match whole {
             0 => total,
-            _ => (scaled(total, seen, whole)).min(total),
+            _ => scaled(total, seen, whole).min(total),
         };
         give(at, until - given);
         given = until;

@@ -318,7 +318,7 @@ impl Monitor {
             window,
             from: slices().next()?.from,
             to: slices().last()?.to,
-            time: slices().map(|slice| slice.to.saturating_sub(slice.from)).sum(),
+            time: slices().fold(0, |sum: Nanos, slice| sum.saturating_add(slice.to.saturating_sub(slice.from))),
             own,
             waiting,
             limited_by: &self.limited_by,
@@ -330,7 +330,8 @@ impl Monitor {
         }))
     }
 
-    /// The flows of a class and of all classes below it, in the window of a frame.
+    /// The flows of a class and of all classes below it, in the window of a frame that was made
+    /// since the last second.
     pub fn flows(&self, frame: &Frame, class: ClassId) -> Flows {
         let mut pieces = Vec::new();
         let mut open = vec![class];

@@ -113,7 +113,8 @@ impl Slice {
 
     /// The points.
     pub fn points(&self) -> impl Iterator<Item = (ClassId, Point)> {
-        let (mut rest, mut class) = (&self.packed[..], 0 as ClassId);
+        let mut rest: &[u8] = &self.packed;
+        let mut class: ClassId = 0;
         std::iter::from_fn(move || {
             // Numbers that break off, as in a file that was damaged, end the points.
             class = class.wrapping_add(take(&mut rest)? as ClassId);

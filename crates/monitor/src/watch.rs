@@ -11,8 +11,6 @@
 
 use std::collections::VecDeque;
 
-use core::net::IpAddr;
-
 use altq_engine::classify::Mix;
 use altq_engine::headers::Key;
 use altq_engine::units::{Nanos, SECOND};
