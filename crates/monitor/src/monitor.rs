@@ -23,7 +23,7 @@ use crate::flow::FlowKey;
 use crate::frame::{Frame, Parts, rate};
 use crate::history::{History, Point, QUARTER, Slice};
 use crate::ledger::settle;
-use crate::steps::{Steps, Window};
+use crate::steps::{STEP, Steps, Window};
 use crate::summary::{Counted, Summary};
 use crate::tree::Tree;
 
@@ -122,6 +122,11 @@ impl<T> ByClass<T> {
         }
     }
 
+    fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
+        let held = self.present().map(|(_, steps)| size_of::<Steps<T>>() + steps.memory(&of));
+        self.all.capacity() * size_of::<Option<Box<Steps<T>>>>() + held.sum::<usize>()
+    }
+
     fn present(&self) -> impl Iterator<Item = (ClassId, &Steps<T>)> {
         (0..).zip(&self.all).filter_map(|(class, steps)| Some((class, steps.as_deref()?)))
     }
@@ -141,6 +146,17 @@ pub struct Monitor {
     limited_by: Vec<Cow<'static, str>>,
     /// The number of the last second; `None` before the first.
     now: Option<u64>,
+    /// The first second of which there are pieces of delays and flows.
+    since: u64,
+}
+
+/// The seconds of a window.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// How many of the last seconds belong to it.
+    seconds: u64,
+    /// From which second on pieces of delays and flows belong to it.
+    pieces: u64,
 }
 
 fn names(tree: &Tree) -> Vec<String> {
@@ -165,13 +181,14 @@ impl Monitor {
             unclassified: 0,
             limited_by: Vec::new(),
             now: None,
+            since: 0,
             tree: Arc::new(tree),
             limits,
         }
     }
 
     /// Other classes, or other guarantees, from now on. Where the classes' names or numbers differ,
-    /// the windows of delays and flows begin anew; the history goes on, by name.
+    /// the windows begin anew; the history goes on, by name.
     pub fn set_tree(&mut self, tree: Tree) {
         let (old, new) = (names(&self.tree), names(&tree));
         if old != new {
@@ -182,6 +199,7 @@ impl Monitor {
             self.flows = ByClass::new(tree.len(), self.limits.flows);
             self.limited_by.clear();
             self.history.renumber(new, self.limits.history);
+            self.since = self.now.map_or(0, |now| now + 1);
         }
         self.tree = Arc::new(tree);
     }
@@ -199,6 +217,18 @@ impl Monitor {
     /// The engine's counters of the last second.
     pub fn counters(&self) -> &[Counters] {
         &self.before
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        let names = self.history.names();
+        self.tree.memory()
+            + self.history.memory()
+            + names.iter().map(|name| size_of::<String>() + name.capacity()).sum::<usize>()
+            + self.delays.memory(Packed::memory)
+            + self.flows.memory(Summary::memory)
+            + self.before.capacity() * size_of::<Counters>()
+            + self.limited_by.capacity() * size_of::<Cow<'static, str>>()
     }
 
     /// Takes in what happened in a second.
@@ -236,7 +266,7 @@ impl Monitor {
             let mut times = HashMap::new();
             for (class, steps) in self.delays.present() {
                 scratch.clear();
-                steps.last(quarter, now).for_each(|piece| scratch.merge_packed(piece));
+                steps.since(now + 1 - quarter).for_each(|piece| scratch.merge_packed(piece));
                 if scratch.count() > 0 {
                     times.insert(class, (scratch.percentile(50.0), scratch.percentile(99.0)));
                 }
@@ -295,10 +325,27 @@ impl Monitor {
         points
     }
 
-    /// All classes in a window; `None` before the first second.
+    /// The seconds that a window has now; `None` before the first second.
+    fn span(&self, window: Window) -> Option<Span> {
+        let now = self.now.filter(|now| *now >= self.since)?;
+        let first = window.first(now).max(self.since);
+        // Earlier seconds are not in the history: it had no room.
+        let known = (now + 1).saturating_sub(self.history.seconds().len() as u64);
+        if first >= known {
+            // Pieces of the step in which they began are all younger.
+            let pieces = if first == self.since { first / STEP * STEP } else { first };
+            return Some(Span { seconds: now - first + 1, pieces });
+        }
+        // Whole steps, up to the current one.
+        let first = if known / STEP == now / STEP { known } else { known.next_multiple_of(STEP) };
+        Some(Span { seconds: now - first + 1, pieces: first })
+    }
+
+    /// All classes in a window; `None` before the first second, and before the first one with other
+    /// classes.
     pub fn frame(&self, window: Window) -> Option<Frame> {
-        let now = self.now?;
-        let slices = || self.history.last(window.seconds(now) as usize);
+        let span = self.span(window)?;
+        let slices = || self.history.last(span.seconds as usize);
         let mut own = vec![Point::default(); self.tree.len()];
         for (class, point) in slices().flat_map(Slice::points) {
             if let Some(sum) = own.get_mut(class as usize) {
@@ -325,7 +372,7 @@ impl Monitor {
         };
         Some(Frame::new(parts, |class, sketch| {
             if let Some(steps) = self.delays.get(class) {
-                steps.window(window, now).for_each(|piece| sketch.merge_packed(piece));
+                steps.since(span.pieces).for_each(|piece| sketch.merge_packed(piece));
             }
         }))
     }
@@ -335,9 +382,10 @@ impl Monitor {
     pub fn flows(&self, frame: &Frame, class: ClassId) -> Flows {
         let mut pieces = Vec::new();
         let mut open = vec![class];
-        while let (Some(now), Some(class)) = (self.now, open.pop()) {
+        let first = self.span(frame.window).map_or(u64::MAX, |span| span.pieces);
+        while let Some(class) = open.pop() {
             open.extend(self.tree.children(class));
-            pieces.extend(self.flows.get(class).into_iter().flat_map(|steps| steps.window(frame.window, now)));
+            pieces.extend(self.flows.get(class).into_iter().flat_map(|steps| steps.since(first)));
         }
         let summary = Summary::merged(pieces, COUNTERS);
         let listed: Amount = summary.listed().iter().map(|counted| counted.at_least).sum();

@@ -4,7 +4,7 @@
 //! Each second's piece is kept until its step of five seconds is over. Then the step's pieces are
 //! merged into one. A window is the current step and the one step (ten seconds) or the eleven steps
 //! (a minute) before it. So it is one to four seconds short, except at the end of a step, and all
-//! that is shown for a window is about the same seconds ([`Window::seconds`]).
+//! that is shown for a window is about the same seconds ([`Window::first`]).
 
 use std::collections::VecDeque;
 
@@ -40,18 +40,19 @@ impl Window {
         }
     }
 
-    /// The number of seconds that the window has when second `now` is over. Seconds count from 0.
-    pub fn seconds(self, now: u64) -> u64 {
+    /// The first second of the window when second `now` is over. Seconds count from 0. It begins a
+    /// step, or is `now`.
+    pub fn first(self, now: u64) -> u64 {
         match self.steps() {
-            None => 1,
-            Some(steps) => now - first(now, steps) + 1,
+            None => now,
+            Some(steps) => (now / STEP).saturating_sub(steps) * STEP,
         }
     }
-}
 
-/// The first second of a window that has so many steps before the current one.
-fn first(now: u64, steps: u64) -> u64 {
-    (now / STEP).saturating_sub(steps) * STEP
+    /// The number of seconds that the window has when second `now` is over.
+    pub fn seconds(self, now: u64) -> u64 {
+        now - self.first(now) + 1
+    }
 }
 
 /// The pieces of one class. `T` is what it did in a second.
@@ -83,27 +84,23 @@ impl<T> Steps<T> {
         self.seconds.push((now, piece));
     }
 
-    /// The pieces of a window that ends with second `now`.
-    pub fn window(&self, window: Window, now: u64) -> impl Iterator<Item = &T> {
-        let from = window.steps().map_or(now, |steps| first(now, steps));
-        // Steps end before the current one begins, so none is in a window of one second.
-        let steps = self.steps.iter().filter(move |(step, _)| step * STEP >= from);
-        let seconds = self.seconds.iter().filter(move |(second, _)| *second >= from);
+    /// The pieces from a second on. It must begin a step, or be of the current step: earlier ones
+    /// cannot be divided any more.
+    pub fn since(&self, first: u64) -> impl Iterator<Item = &T> {
+        let steps = self.steps.iter().filter(move |(step, _)| step * STEP >= first);
+        let seconds = self.seconds.iter().filter(move |(second, _)| *second >= first);
         steps.chain(seconds).map(|(_, piece)| piece)
     }
 
-    /// The pieces of the last `seconds` seconds, if second `now` ends a step and `seconds` are
-    /// whole steps.
-    pub fn last(&self, seconds: u64, now: u64) -> impl Iterator<Item = &T> {
-        let from = (now + 1).saturating_sub(seconds);
-        let steps = self.steps.iter().filter(move |(step, _)| step * STEP >= from);
-        let recent = self.seconds.iter().filter(move |(second, _)| *second >= from);
-        steps.chain(recent).map(|(_, piece)| piece)
+    /// Bytes of memory held, without the struct itself; `of` says what a piece holds.
+    pub fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
+        let held: usize = self.steps.iter().chain(&self.seconds).map(|(_, piece)| of(piece)).sum();
+        (self.steps.capacity() + self.seconds.capacity()) * size_of::<(u64, T)>() + held
     }
 
     /// True if nothing is left for any window when second `now` is over.
     pub fn is_over(&self, now: u64) -> bool {
-        self.window(Window::Minute, now).next().is_none()
+        self.since(Window::Minute.first(now)).next().is_none()
     }
 }
 
@@ -121,7 +118,7 @@ mod tests {
     }
 
     fn held(steps: &Steps<Vec<u64>>, window: Window, now: u64) -> Vec<u64> {
-        steps.window(window, now).flatten().copied().collect()
+        steps.since(window.first(now)).flatten().copied().collect()
     }
 
     #[test]
@@ -148,7 +145,7 @@ mod tests {
         assert_eq!(held(&steps, Window::Second, 62), [] as [u64; 0]);
         assert_eq!(held(&steps, Window::Minute, 115), [61]);
         assert!(!steps.is_over(119) && steps.is_over(120));
-        assert_eq!(steps.last(15, 74).flatten().copied().collect::<Vec<_>>(), [61]);
-        assert_eq!(steps.last(10, 74).count(), 0);
+        assert_eq!(steps.since(60).flatten().copied().collect::<Vec<_>>(), [61]);
+        assert_eq!(steps.since(65).count(), 0);
     }
 }

@@ -119,7 +119,7 @@ impl<K: Copy + Ord> Summary<K> {
         Summary { listed: kept.into(), total: self.total, floor }
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory held, without the struct itself.
     pub fn memory(&self) -> usize {
         size_of_val(&*self.listed)
     }

@@ -104,6 +104,15 @@ impl Tree {
         self.depths.get(class as usize).copied().unwrap_or(0)
     }
 
+    /// Bytes of memory held, without the struct itself.
+    pub fn memory(&self) -> usize {
+        self.classes.capacity() * size_of::<Class>()
+            + self.classes.iter().map(|class| class.name.capacity()).sum::<usize>()
+            + self.children.capacity() * size_of::<Vec<ClassId>>()
+            + self.children.iter().map(|list| list.capacity() * size_of::<ClassId>()).sum::<usize>()
+            + (self.order.capacity() + self.depths.capacity()) * size_of::<u32>()
+    }
+
     /// All classes, each behind the class above it, and all that is below a class right behind it.
     pub fn order(&self) -> &[ClassId] {
         &self.order

@@ -207,7 +207,7 @@ impl Watch {
     pub fn largest(&self, what: What, window: Window) -> Option<Largest> {
         let now = self.second.checked_sub(1)?;
         let (board, label) = self.board(what);
-        let summary = Summary::merged(board.windows.window(window, now), COUNTERS);
+        let summary = Summary::merged(board.windows.since(window.first(now)), COUNTERS);
         Some(Largest::of(&summary, label, window.seconds(now)))
     }
 
