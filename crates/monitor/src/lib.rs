@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 pub mod amount;
+mod by_class;
 pub mod departures;
 pub mod document;
 pub mod flow;

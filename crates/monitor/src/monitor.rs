@@ -18,12 +18,13 @@ use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
 
 use crate::amount::Amount;
+use crate::by_class::ByClass;
 use crate::departures::COUNTERS;
 use crate::flow::FlowKey;
 use crate::frame::{Frame, Parts, rate};
 use crate::history::{History, Point, QUARTER, Slice};
 use crate::ledger::settle;
-use crate::steps::{STEP, Steps, Window};
+use crate::steps::{STEP, Window};
 use crate::summary::{Counted, Summary};
 use crate::tree::Tree;
 
@@ -80,55 +81,6 @@ impl Flows {
     /// The listed flows, those first that have the most bytes for certain.
     pub fn listed(&self) -> &[Counted<FlowKey>] {
         self.summary.listed()
-    }
-}
-
-/// Something of each class that is busy.
-#[derive(Debug)]
-struct ByClass<T> {
-    all: Vec<Option<Box<Steps<T>>>>,
-    busy: usize,
-    most: usize,
-}
-
-impl<T> ByClass<T> {
-    fn new(classes: usize, most: usize) -> ByClass<T> {
-        ByClass { all: (0..classes).map(|_| None).collect(), busy: 0, most }
-    }
-
-    fn get(&self, class: ClassId) -> Option<&Steps<T>> {
-        self.all.get(class as usize)?.as_deref()
-    }
-
-    /// Adds a piece. A class beyond the limit gets none.
-    fn push(&mut self, class: ClassId, now: u64, piece: T, merge: impl FnOnce(&[(u64, T)]) -> T) {
-        let Some(place) = self.all.get_mut(class as usize) else { return };
-        if place.is_none() {
-            if self.busy >= self.most {
-                return;
-            }
-            self.busy += 1;
-        }
-        place.get_or_insert_with(Box::default).push(now, piece, merge);
-    }
-
-    /// Frees what no window needs any more.
-    fn sweep(&mut self, now: u64) {
-        for place in &mut self.all {
-            if place.as_deref().is_some_and(|steps| steps.is_over(now)) {
-                *place = None;
-                self.busy -= 1;
-            }
-        }
-    }
-
-    fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
-        let held = self.present().map(|(_, steps)| size_of::<Steps<T>>() + steps.memory(&of));
-        self.all.capacity() * size_of::<Option<Box<Steps<T>>>>() + held.sum::<usize>()
-    }
-
-    fn present(&self) -> impl Iterator<Item = (ClassId, &Steps<T>)> {
-        (0..).zip(&self.all).filter_map(|(class, steps)| Some((class, steps.as_deref()?)))
     }
 }
 
