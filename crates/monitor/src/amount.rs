@@ -22,10 +22,7 @@ impl Amount {
 
     /// What is left of both without `other`.
     pub fn less(self, other: Amount) -> Amount {
-        Amount {
-            bytes: self.bytes.saturating_sub(other.bytes),
-            packets: self.packets.saturating_sub(other.packets),
-        }
+        Amount { bytes: self.bytes.saturating_sub(other.bytes), packets: self.packets.saturating_sub(other.packets) }
     }
 
     /// The larger of each.
@@ -43,10 +40,7 @@ impl Add for Amount {
     type Output = Amount;
 
     fn add(self, other: Amount) -> Amount {
-        Amount {
-            bytes: self.bytes.saturating_add(other.bytes),
-            packets: self.packets.saturating_add(other.packets),
-        }
+        Amount { bytes: self.bytes.saturating_add(other.bytes), packets: self.packets.saturating_add(other.packets) }
     }
 }
 

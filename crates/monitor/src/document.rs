@@ -282,12 +282,7 @@ impl Class {
             backlog_bytes: row.total.backlog_bytes,
             borrowed_bytes: counters.borrowed_bytes,
             overlimits: more.overlimits,
-            sojourn_ns: Sojourn {
-                count: row.delay.count,
-                p50: row.delay.p50,
-                p99: row.delay.p99,
-                max: row.delay.max,
-            },
+            sojourn_ns: Sojourn { count: row.delay.count, p50: row.delay.p50, p99: row.delay.p99, max: row.delay.max },
             rate_bit_s: row.rates.sent,
             limited_by: row.limited_by.clone().into_owned(),
             asked_bit_s: described.and_then(|class| class.asked).map(Rate::as_bit_s),
@@ -303,12 +298,8 @@ impl Class {
 
     /// Its row; its own figures are those with all classes below it.
     fn row(&self) -> Row {
-        let rates = Rates {
-            sent: self.rate_bit_s,
-            got: self.got_bit_s,
-            borrowed: self.borrowed_bit_s,
-            lent: self.lent_bit_s,
-        };
+        let rates =
+            Rates { sent: self.rate_bit_s, got: self.got_bit_s, borrowed: self.borrowed_bit_s, lent: self.lent_bit_s };
         let Sojourn { count, p50, p99, max } = self.sojourn_ns;
         Row {
             own: self.window,

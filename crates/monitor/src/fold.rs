@@ -242,10 +242,7 @@ mod tests {
             owned(&[("tcp 443", 1600), ("udp 53", 300), ("icmp", 200), ("not IP", 100)])
         );
         assert_eq!(texts(&flows, By::Dscp), owned(&[("dscp 0", 1800), ("dscp 46", 300), ("not IP", 100)]));
-        assert_eq!(
-            texts(&flows, By::Protocol),
-            owned(&[("tcp", 1600), ("udp", 300), ("icmp", 200), ("not IP", 100)])
-        );
+        assert_eq!(texts(&flows, By::Protocol), owned(&[("tcp", 1600), ("udp", 300), ("icmp", 200), ("not IP", 100)]));
         // 25 bytes are 1 % of all: both hosts stay.
         assert_eq!(
             texts(&flows, By::Prefix(Side::Source, 10)),

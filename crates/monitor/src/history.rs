@@ -120,12 +120,7 @@ impl History {
     /// What one class's own packets did in each slice that overlaps a time, the oldest first:
     /// beginning, end, seconds, and its point. Seconds are used where they are kept, quarters
     /// before.
-    pub fn of_class(
-        &self,
-        class: ClassId,
-        from: Nanos,
-        to: Nanos,
-    ) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
+    pub fn of_class(&self, class: ClassId, from: Nanos, to: Nanos) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
         let fine = self.seconds.front().map_or(Nanos::MAX, |slice| slice.from);
         let coarse = self.quarters.iter().filter(move |slice| slice.to <= fine);
         let all = coarse.chain(&self.seconds).filter(move |slice| slice.to > from && slice.from < to);

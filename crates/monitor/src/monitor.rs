@@ -208,9 +208,8 @@ impl Monitor {
             });
         }
         for (class, summary) in second.flows {
-            self.flows.push(class, now, summary, |pieces| {
-                Summary::merged(pieces.iter().map(|(_, piece)| piece), COUNTERS)
-            });
+            self.flows
+                .push(class, now, summary, |pieces| Summary::merged(pieces.iter().map(|(_, piece)| piece), COUNTERS));
         }
         self.history.push_second(Slice::new(second.from, second.to, 1, (0..).zip(points)));
         let quarter = u64::from(QUARTER);

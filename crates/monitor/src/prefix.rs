@@ -127,8 +127,7 @@ mod tests {
         let total = Amount::new(1000, 0);
         let mut found: Vec<_> = prefixes(hosts.clone(), 4, total, 100).iter().map(text).collect();
         found.sort();
-        let expected =
-            [("0.0.0.0/0", 90), ("10.0.0.1/32", 500), ("10.0.0.2/31", 120), ("192.0.2.1/32", 230)].map(own);
+        let expected = [("0.0.0.0/0", 90), ("10.0.0.1/32", 500), ("10.0.0.2/31", 120), ("192.0.2.1/32", 230)].map(own);
         assert_eq!(found, expected);
         // With 60 %: 10.0.0.1 has too little, and so has 10.0.0.2/31. Together they are 10.0.0.0/30,
         // which has 620. What is left are 90 and 230.
@@ -153,10 +152,9 @@ mod tests {
         // 0 and 1 make ::/127 with 20 of 30; the highest address alone has too little.
         let short: Vec<_> = found.iter().map(|p| (p.bits, p.length, p.amount.bytes)).collect();
         assert_eq!(short, [(0, 127, 20), (0, 0, 10)]);
-        assert_eq!(prefixes(vec![host(5), host(5)], 6, Amount::new(20, 2), 10), [Prefix {
-            bits: 5,
-            length: 128,
-            amount: Amount::new(20, 2)
-        }]);
+        assert_eq!(
+            prefixes(vec![host(5), host(5)], 6, Amount::new(20, 2), 10),
+            [Prefix { bits: 5, length: 128, amount: Amount::new(20, 2) }]
+        );
     }
 }

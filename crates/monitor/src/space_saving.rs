@@ -133,10 +133,8 @@ impl<K: Copy + Ord> SpaceSaving<K> {
         // What the key may have had before: no more than the smallest count, because counts that
         // were taken away have been smaller or equal. The packets are not ordered by bytes, so the
         // most that any key had when it lost its counter bounds them.
-        self.floor = Amount {
-            bytes: counter.count,
-            packets: self.floor.packets.max(counter.packets + self.errors[at].packets),
-        };
+        self.floor =
+            Amount { bytes: counter.count, packets: self.floor.packets.max(counter.packets + self.errors[at].packets) };
         self.errors[at] = self.floor;
         *counter = Counter { key: *key, count: counter.count + bytes, packets: 1, hash, next };
     }

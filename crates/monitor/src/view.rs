@@ -226,10 +226,7 @@ mod tests {
     #[test]
     fn everything_in_the_order_of_the_policy() {
         let view = View::default();
-        assert_eq!(
-            lines(&view),
-            [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 2, 0), (4, 1, 0), (5, 1, 0), (6, 2, 0)]
-        );
+        assert_eq!(lines(&view), [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 2, 0), (4, 1, 0), (5, 1, 0), (6, 2, 0)]);
     }
 
     #[test]

@@ -123,10 +123,11 @@ pub struct Largest {
 
 impl Largest {
     fn of(summary: &Summary<Thing>, label: fn(&Thing) -> Label, seconds: u64) -> Largest {
-        let listed = summary
-            .listed()
-            .iter()
-            .map(|counted| Counted { key: label(&counted.key), at_least: counted.at_least, error: counted.error });
+        let listed = summary.listed().iter().map(|counted| Counted {
+            key: label(&counted.key),
+            at_least: counted.at_least,
+            error: counted.error,
+        });
         Largest { listed: listed.collect(), total: summary.total(), others: summary.others(), seconds }
     }
 }
