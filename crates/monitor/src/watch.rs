@@ -7,7 +7,7 @@
 //!
 //! A packet counts for both of its hosts, as sender and as receiver; so hosts together have twice
 //! the bytes of the packets that are IP. A protocol is a transport protocol with the lower port of
-//! both; see [`service`](crate::fold::service).
+//! both; see [`service`].
 
 use std::collections::VecDeque;
 
