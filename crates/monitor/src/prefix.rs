@@ -129,8 +129,8 @@ mod tests {
         found.sort();
         let expected = [("0.0.0.0/0", 90), ("10.0.0.1/32", 500), ("10.0.0.2/31", 120), ("192.0.2.1/32", 230)].map(own);
         assert_eq!(found, expected);
-        // With 60 %: 10.0.0.1 has too little, and so has 10.0.0.2/31. Together they are 10.0.0.0/30,
-        // which has 620. What is left are 90 and 230.
+        // With 60 %: 10.0.0.1 has too little, and so has 10.0.0.2/31. Together they are
+        // 10.0.0.0/30, which has 620. What is left are 90 and 230.
         let most: Vec<_> = prefixes(hosts.clone(), 4, total, 600).iter().map(text).collect();
         assert_eq!(most, [("10.0.0.0/30", 620), ("0.0.0.0/0", 320)].map(own));
         // With 75 % nothing but the whole is enough: 10.0.0.0/23 has 710.
