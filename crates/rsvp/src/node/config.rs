@@ -106,6 +106,9 @@ pub struct Limits {
     /// The shortest time between two changes of one reservation, nanoseconds. A change that comes
     /// sooner waits, and only the last one counts.
     pub change_ns: u64,
+    /// K: state lives for (K + 0.5) · 1.5 refresh periods, so K - 1 refreshes in a row may be lost. RFC
+    /// 2205 3.7 suggests 3, and more where many messages are lost. 1 to 20.
+    pub k: u32,
     /// W: how long after a change of route the first Path goes the new way, nanoseconds. RFC 2205
     /// 3.6 suggests 2 s.
     pub repair_ns: u64,
@@ -121,6 +124,7 @@ impl Default for Limits {
             known: (2_000, 4_000),
             unknown: (500, 2_000),
             change_ns: SECOND,
+            k: 3,
             repair_ns: 2 * SECOND,
         }
     }
@@ -199,6 +203,9 @@ impl Config {
         }
         if !(1..=1000).contains(&limits.senders) {
             return Err(ConfigError::Limit("senders"));
+        }
+        if !(1..=20).contains(&limits.k) {
+            return Err(ConfigError::Limit("K"));
         }
         let rates = [("messages about known sessions", limits.known), ("other messages", limits.unknown)];
         for (name, (rate, burst)) in rates {

@@ -44,7 +44,8 @@ impl Node {
         let traffic_changed = old.is_none_or(|old| old.tspec != psb.tspec || old.edge != psb.edge);
         let hop_changed = old.is_none_or(|old| old.previous != psb.previous);
         state.paths.insert(sender, psb);
-        self.timers.set(Timer::PathExpires(session, sender), now.saturating_add(lifetime(path.refresh_ms)));
+        let expires = now.saturating_add(lifetime(path.refresh_ms, self.config.limits.k));
+        self.timers.set(Timer::PathExpires(session, sender), expires);
         if traffic_changed {
             self.tell(Event::Path { session, sender, tspec: path.tspec });
         }

@@ -39,7 +39,7 @@ impl Node {
             next_hop: resv.hop.address,
             style: resv.style,
             confirm: resv.confirm,
-            lifetime: lifetime(resv.refresh_ms),
+            lifetime: lifetime(resv.refresh_ms, self.config.limits.k),
         };
         let mut result = self.check_style(&asked, &resv.flows);
         if result.is_ok() {
@@ -94,8 +94,11 @@ impl Node {
         let key = RsbKey { interface: asked.interface, next_hop: asked.next_hop, filter };
         let wanted = Wanted { style: asked.style, filters, tspec };
         let session = asked.session;
-        let before = self.sessions.get(&session).and_then(|state| state.requests.get(&key));
+        let state = self.sessions.get(&session);
+        let before = state.and_then(|state| state.requests.get(&key));
         let before = before.map(|rsb| (rsb.wanted.clone(), rsb.changed));
+        let is_live = |sender: &Sender| state.is_some_and(|state| state.is_live(asked.interface, sender));
+        let old_is_live = before.as_ref().is_some_and(|(old, _)| old.filters.iter().any(is_live));
         if before.is_none() && !self.has_room(asked.next_hop) {
             self.refuse_flow(asked, flow, (code::SYSTEM, 0, 0));
             return Err(Refusal::Limit);
@@ -103,7 +106,7 @@ impl Node {
         let expires = now.saturating_add(asked.lifetime);
         // A change that comes soon after the last one waits. The old request is refreshed by it.
         let soonest = before.as_ref().map_or(0, |(_, changed)| changed.saturating_add(self.config.limits.change_ns));
-        let waits = before.as_ref().is_some_and(|(old, _)| *old != wanted) && now < soonest;
+        let waits = old_is_live && before.as_ref().is_some_and(|(old, _)| *old != wanted) && now < soonest;
         let asks_for = match &before {
             Some((old, _)) if waits => old.clone(),
             _ => wanted.clone(),

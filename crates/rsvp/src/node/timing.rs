@@ -19,10 +19,10 @@ pub(super) fn clamp(refresh_ms: u32) -> u32 {
 }
 
 /// How long state lives that a neighbour refreshes every R milliseconds, in nanoseconds. RFC 2205
-/// 3.7: L is at least (K + 0.5) · 1.5 · R with K = 3, so that K - 1 refreshes in a row may be lost.
-pub(super) fn lifetime(refresh_ms: u32) -> u64 {
-    // (3 + 0.5) · 1.5 = 5.25 = 21 / 4, and 1 ms = 1,000,000 ns.
-    u64::from(clamp(refresh_ms)) * 21 * 250_000
+/// 3.7: L is at least (K + 0.5) · 1.5 · R, so that K - 1 refreshes in a row may be lost.
+pub(super) fn lifetime(refresh_ms: u32, k: u32) -> u64 {
+    // (K + 0.5) · 1.5 = (2 K + 1) · 0.75, and 0.75 ms = 750,000 ns.
+    u64::from(clamp(refresh_ms)) * (2 * u64::from(k) + 1) * 750_000
 }
 
 /// The time to the next refresh, nanoseconds: evenly distributed in [0.5 R, 1.5 R], so that nodes do
@@ -90,10 +90,10 @@ impl Timers {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes the earliest timer that is due.
+    /// Takes the earliest timer that is due. A timer at the end of time is never due.
     pub(super) fn pop(&mut self, now: u64) -> Option<Timer> {
         let (at, timer) = self.order.first().copied()?;
-        if at > now {
+        if at > now || at == u64::MAX {
             return None;
         }
         self.order.remove(&(at, timer));
@@ -114,9 +114,10 @@ mod tests {
     /// RFC 2205 3.7 with R = 30 s and K = 3: (3 + 0.5) · 1.5 · 30 s = 157.5 s.
     #[test]
     fn lifetime_of_the_rfc() {
-        assert_eq!(lifetime(30_000), 157_500_000_000);
-        assert_eq!(lifetime(1), lifetime(1_000), "a period too short is taken as a second");
-        assert_eq!(lifetime(u32::MAX), 3_150_000_000_000, "5.25 times ten minutes");
+        assert_eq!(lifetime(30_000, 3), 157_500_000_000);
+        assert_eq!(lifetime(1, 3), lifetime(1_000, 3), "a period too short is taken as a second");
+        assert_eq!(lifetime(u32::MAX, 3), 3_150_000_000_000, "5.25 times ten minutes");
+        assert_eq!(lifetime(30_000, 8), 382_500_000_000);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::Node;
 use super::install::key_of;
 use super::state::LOCAL;
 use super::timing::Timer;
-use crate::wire::{Sender, Session, Style, Tspec};
+use crate::wire::{Adspec, Sender, Session, Style, Tspec};
 
 /// Path state.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,8 @@ pub struct PathView {
     pub outgoing: Option<u32>,
     /// A router without RSVP is before this node.
     pub gap: bool,
+    /// What the path can do, as it came: without this node.
+    pub adspec: Option<Adspec>,
     /// When it goes unless it is refreshed; None for a sender here.
     pub expires: Option<u64>,
 }
@@ -82,6 +84,7 @@ impl Node {
                     incoming: remote.then_some(psb.previous.interface),
                     outgoing: psb.out.filter(|out| *out != LOCAL),
                     gap: psb.gap,
+                    adspec: psb.adspec.clone(),
                     expires: self.timers.at(Timer::PathExpires(*session, *sender)),
                 });
             }

@@ -33,4 +33,3 @@ pub use message::{
 pub use object::{MOST_OBJECTS, RawObject, Unknown, class};
 
 pub(crate) use bytes::{Reader, Writer};
-pub(crate) use object::Objects;
