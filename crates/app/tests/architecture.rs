@@ -25,6 +25,7 @@ fn dependencies_point_one_way() {
         ("altq-reserve", &["altq-engine", "altq-config"]),
         ("altq-monitor", &["altq-engine"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
+        ("altq-rsvp", &[]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-monitor"]),
@@ -101,10 +102,31 @@ fn crates_without_a_clock_do_no_io() {
 }
 
 #[test]
+fn rsvp_has_no_clock_and_no_io() {
+    for file in sources(&workspace().join("crates/rsvp/src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["Instant::now", "SystemTime", "std::fs", "Socket", "std::thread", "println!"] {
+            assert!(!text.contains(word), "{} has {word}", file.display());
+        }
+    }
+}
+
+#[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
-    for name in
-        ["engine", "config", "reserve", "kernel", "cases", "monitor", "pages", "simulator", "traffic", "lab", "app"]
-    {
+    for name in [
+        "engine",
+        "config",
+        "reserve",
+        "kernel",
+        "cases",
+        "monitor",
+        "pages",
+        "rsvp",
+        "simulator",
+        "traffic",
+        "lab",
+        "app",
+    ] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
             if file.ends_with("engine/src/prefetch.rs") {

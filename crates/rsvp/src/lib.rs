@@ -4,8 +4,8 @@
 //!
 //! - [`wire`]: messages and their objects, from bytes and to bytes (RFC 2205 3 and appendix A, RFC
 //!   2210 3).
-//! - [`integrity`]: the INTEGRITY object, its keys, its window of sequence numbers and its handshake
-//!   (RFC 2747).
+//! - [`integrity`]: the INTEGRITY object, its keys, its window of sequence numbers and its
+//!   handshake (RFC 2747).
 //! - [`node`]: the state machine of a router, and of a proxy for hosts that do not speak RSVP (RFC
 //!   2205, 2209, 5945, 5946).
 //!

@@ -38,10 +38,10 @@ pub fn sum(a: &Tspec, b: &Tspec) -> Tspec {
     }
 }
 
-/// What is to be installed for a request and the traffic that its senders announced (RFC 2205 3.11.2
-/// and RFC 2211 6): the smaller r, p, m and M. Of the bursts the larger one if neither request nor
-/// traffic is at least the other, because a smaller r with the smaller b would promise less than
-/// either; the smaller one otherwise.
+/// What is to be installed for a request and the traffic that its senders announced (RFC 2205
+/// 3.11.2 and RFC 2211 6): the smaller r, p, m and M. Of the bursts the larger one if neither
+/// request nor traffic is at least the other, because a smaller r with the smaller b would promise
+/// less than either; the smaller one otherwise.
 pub fn least(a: &Tspec, b: &Tspec) -> Tspec {
     if at_least(a, b) {
         return *b;
@@ -75,8 +75,8 @@ pub fn is_blockaded(refused: &Tspec, request: &Tspec) -> bool {
     !(at_least(refused, request) && refused != request)
 }
 
-/// What goes upstream for a sender (RFC 2205 3.5): the merge of all requests that are not blockaded,
-/// or, if all of them are, their greatest lower bound. None without a request.
+/// What goes upstream for a sender (RFC 2205 3.5): the merge of all requests that are not
+/// blockaded, or, if all of them are, their greatest lower bound. None without a request.
 pub fn upstream(requests: &[Tspec], refused: Option<&Tspec>) -> Option<Tspec> {
     let free = requests.iter().filter(|request| refused.is_none_or(|refused| !is_blockaded(refused, request)));
     let merged = free.copied().reduce(|a, b| merge(&a, &b));

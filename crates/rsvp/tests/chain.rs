@@ -58,8 +58,8 @@ fn an_hour_of_refreshes() {
         assert_eq!((around.ledger.calls["add"], around.ledger.calls.get("modify")), (1, None));
         assert_eq!(around.ledger.calls.get("del"), None);
     }
-    // RFC 2205 3.7: R = 30 s, each interval evenly distributed in 15 to 45 s, gives 120 an hour; the
-    // standard deviation of the sum of 120 is 95 s, which is 3.2 intervals.
+    // RFC 2205 3.7: R = 30 s, each interval evenly distributed in 15 to 45 s, gives 120 an hour;
+    // the standard deviation of the sum of 120 is 95 s, which is 3.2 intervals.
     let sent = chain.nodes[1].counters().sent["Path"];
     assert!((107..=133).contains(&sent), "{sent}");
 }
@@ -82,8 +82,8 @@ fn state_survives_losses() {
 
 /// With K = 3 a lifetime has about five refreshes. In ten minutes each of the 8 states of the row
 /// (path and reservation on 4 links) is lost with a probability of about 20 · 0.3^5 = 5 %, so a
-/// third of the rows loses one, and needs a minute or two to come back: 5 % of the time. All of them
-/// come back.
+/// third of the rows loses one, and needs a minute or two to come back: 5 % of the time. All of
+/// them come back.
 #[test]
 fn state_comes_back_after_losses() {
     let (mut there, mut seconds) = (0, 0);
@@ -123,7 +123,8 @@ fn a_dead_receiver() {
     assert_eq!(chain.held(), [1; LAST], "157.5 s after the last refresh, which is at most 45 s old");
     chain.pass(58 * S);
     assert_eq!(chain.held(), [0; LAST]);
-    let gone = Event::SenderReserved { session: Chain::session(false, 5004), sender: Chain::sender(false, 5004), tspec: None };
+    let gone =
+        Event::SenderReserved { session: Chain::session(false, 5004), sender: Chain::sender(false, 5004), tspec: None };
     assert!(chain.events[0].contains(&gone));
 }
 
@@ -140,7 +141,8 @@ fn a_dead_sender() {
     }
 }
 
-/// A router in the middle starts again without state: the refreshes of its neighbours make it whole.
+/// A router in the middle starts again without state: the refreshes of its neighbours make it
+/// whole.
 #[test]
 fn a_router_that_restarts() {
     let mut chain = Chain::new(1e6, 5, None);

@@ -4,8 +4,8 @@
 mod support;
 
 use altq_rsvp::wire::{
-    Decoded, Flow, Flowspec, Hop, IN_PLACE, Message, Sender, Session, Style, Tspec, code, decode, encode, kind, parameter,
-    service, traffic,
+    Decoded, Flow, Flowspec, Hop, IN_PLACE, Message, Sender, Session, Style, Tspec, code, decode, encode, kind,
+    parameter, service, traffic,
 };
 use support::hex;
 use support::messages::{PATH, PATH_MD5, RESV_ERR, RESV_FF, RESV_SE6};
@@ -21,8 +21,7 @@ fn sender() -> Sender {
 }
 
 /// r 62,500 bytes/s, b 10,000 bytes, p infinite, m 128, M 1500.
-const TSPEC: Tspec =
-    Tspec { rate: 62_500.0, burst: 10_000.0, peak: f32::INFINITY, min_unit: 128, max_packet: 1500 };
+const TSPEC: Tspec = Tspec { rate: 62_500.0, burst: 10_000.0, peak: f32::INFINITY, min_unit: 128, max_packet: 1500 };
 
 fn read(message: &str) -> Decoded {
     let decoded = decode(&hex(message)).unwrap();

@@ -3,7 +3,9 @@
 
 mod support;
 
-use altq_rsvp::integrity::{Algorithm, IntegrityError, Key, Peers, Signature, Verdict, Window, sign, signature, verify};
+use altq_rsvp::integrity::{
+    Algorithm, IntegrityError, Key, Peers, Signature, Verdict, Window, sign, signature, verify,
+};
 use altq_rsvp::node::{Limits, Refusal};
 use altq_rsvp::wire::{Challenge, Message, Style, decode, encode};
 use support::messages::{PATH, PATH_MD5, PATH_SHA256, PATH_SHA384, PATH_SHA512};

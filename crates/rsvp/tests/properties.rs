@@ -93,9 +93,7 @@ fn take(router: &mut Router, step: &Step, heard: &[Transmit]) -> Vec<Transmit> {
             let flows: Vec<(Tspec, &[Sender])> = senders.chunks(1).map(|one| (traffic(*rate), one)).collect();
             router.resv(*out, session(*port), *style, &flows)
         }
-        Step::ResvTear { out, port, style, senders } => {
-            router.resv_tear(*out, session(*port), *style, &named(senders))
-        }
+        Step::ResvTear { out, port, style, senders } => router.resv_tear(*out, session(*port), *style, &named(senders)),
         Step::Announce { port, sender: name, rate } => {
             let world = &mut router.around.world();
             let (session, sender) = (session(*port), sender(*name));
@@ -178,7 +176,7 @@ proptest! {
             let broken = router.around.ledger.broken;
             let sent = take(&mut router, step, &heard);
             // What passes by untouched may be damaged.
-            let own = if matches!(step, Step::Noise { .. }) { &[] } else { &sent[..] };
+            let own: &[Transmit] = if matches!(step, Step::Noise { .. }) { &[] } else { &sent };
             check(&mut router, own)?;
             if broken && !matches!(step, Step::Break(_)) {
                 // Traffic control refuses every change: what is there is what was there, or less.
@@ -220,7 +218,9 @@ proptest! {
 
     /// Any bytes from any neighbour: no panic, nothing that breaks an invariant.
     #[test]
-    fn any_bytes(datagrams in proptest::collection::vec((1_u8..8, proptest::collection::vec(any::<u8>(), 0..120)), 1..20)) {
+    fn any_bytes(
+        datagrams in proptest::collection::vec((1_u8..8, proptest::collection::vec(any::<u8>(), 0..120)), 1..20),
+    ) {
         let mut router = router(false);
         for (kind, noise) in datagrams {
             let length = u16::try_from(8 + noise.len()).unwrap();

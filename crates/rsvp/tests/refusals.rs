@@ -5,8 +5,8 @@ mod support;
 
 use altq_rsvp::node::{ConfigError, Limits, Node, Refusal, Transmit};
 use altq_rsvp::wire::{
-    Fault, Flow, Flowspec, Hop, IN_PLACE, Message, Path, PathErr, ResvErr, Sender, Session, Style, Tspec, decode, encode,
-    set_checksum,
+    Fault, Flow, Flowspec, Hop, IN_PLACE, Message, Path, PathErr, ResvErr, Sender, Session, Style, Tspec, decode,
+    encode, set_checksum,
 };
 use support::messages::{PATH, RESV_FF};
 use support::router::{IN, OTHER, OUT, Router, config, path, read, reserved, sender, session};
@@ -213,13 +213,8 @@ fn a_resv_err_goes_on() {
 #[test]
 fn limits() {
     let mut limited = config();
-    limited.limits = Limits {
-        sessions: 2,
-        senders: 2,
-        reservations: 2,
-        reservations_of_neighbour: 1,
-        ..Limits::default()
-    };
+    limited.limits =
+        Limits { sessions: 2, senders: 2, reservations: 2, reservations_of_neighbour: 1, ..Limits::default() };
     let mut router = Router::new(limited, 1e6);
     router.path(session(1), sender(4000), usual());
     router.path(session(2), sender(4000), usual());

@@ -56,7 +56,10 @@ fn a_resv_makes_a_reservation() {
     assert_eq!((held.owner.as_str(), held.interface), ("rsvp:10.0.12.2", OUT));
     assert_eq!(*until, 157_500_000_000, "RFC 2205 3.7");
     let flow = held.flows[0];
-    assert_eq!((flow.src, flow.sport, flow.dst, flow.dport, flow.proto), (ip("10.0.1.1"), 4000, ip("10.0.2.2"), 5004, 17));
+    assert_eq!(
+        (flow.src, flow.sport, flow.dst, flow.dport, flow.proto),
+        (ip("10.0.1.1"), 4000, ip("10.0.2.2"), 5004, 17)
+    );
     let transmit = only(&sent);
     assert_eq!((transmit.source, transmit.destination), (ip("10.0.1.2"), ip("10.0.1.1")));
     assert_eq!((transmit.interface, transmit.router_alert), (IN, false));
@@ -281,8 +284,8 @@ fn a_reservation_that_was_lost_comes_back() {
     assert_eq!(router.around.ledger.calls["add"], 2);
 }
 
-/// Traffic control takes a reservation away: the receiver is told by code 12, the sender's side by a
-/// ResvTear.
+/// Traffic control takes a reservation away: the receiver is told by code 12, the sender's side by
+/// a ResvTear.
 #[test]
 fn preemption() {
     let mut router = reserved();

@@ -3,9 +3,9 @@
 mod support;
 
 use altq_rsvp::wire::{
-    Adspec, ErrorSpec, Fault, Flow, Flowspec, Hop, HopOffer, Message, Path, PathErr, PathTear, RawObject, Resv, ResvConf,
-    ResvErr, ResvTear, Select, Sender, Session, Style, Tspec, Unknown, UnknownObject, decode, encode, parameter,
-    peek_hop, peek_session, service, set_checksum,
+    Adspec, ErrorSpec, Fault, Flow, Flowspec, Hop, HopOffer, Message, Path, PathErr, PathTear, RawObject, Resv,
+    ResvConf, ResvErr, ResvTear, Select, Sender, Session, Style, Tspec, Unknown, UnknownObject, decode, encode,
+    parameter, peek_hop, peek_session, service, set_checksum,
 };
 use proptest::prelude::*;
 use support::messages::{ALL, PATH, RESV_FF, RESV_SE6};
@@ -214,8 +214,11 @@ fn buckets() -> impl Strategy<Value = Tspec> {
 fn flowspecs() -> impl Strategy<Value = Flowspec> {
     prop_oneof![
         buckets().prop_map(Flowspec::ControlledLoad),
-        (buckets(), 0_f32..1e13, any::<u32>())
-            .prop_map(|(tspec, rate, slack)| Flowspec::Guaranteed { tspec, rate, slack }),
+        (buckets(), 0_f32..1e13, any::<u32>()).prop_map(|(tspec, rate, slack)| Flowspec::Guaranteed {
+            tspec,
+            rate,
+            slack
+        }),
     ]
 }
 
@@ -225,24 +228,32 @@ fn messages(v6: bool) -> impl Strategy<Value = Message> {
         prop_oneof![any::<u16>().prop_map(Select::Port), label]
     };
     let sender = move || (address(v6), select()).prop_map(|(address, select)| Sender { address, select });
-    let session = (address(v6), any::<u8>(), any::<u16>())
-        .prop_map(|(address, protocol, port)| Session { address, protocol, port });
+    let session = (address(v6), any::<u8>(), any::<u16>()).prop_map(|(address, protocol, port)| Session {
+        address,
+        protocol,
+        port,
+    });
     let hop = (address(v6), any::<u32>()).prop_map(|(address, handle)| Hop { address, handle });
     let error = (address(v6), any::<u8>(), any::<u8>(), any::<u16>())
         .prop_map(|(node, flags, code, value)| ErrorSpec { node, flags, code, value });
     let raw = proptest::collection::vec(any::<u32>(), 0..4).prop_map(|words| {
         vec![RawObject { class: 14, ctype: 1, body: words.iter().flat_map(|word| word.to_be_bytes()).collect() }]
     });
-    let adspec = proptest::option::of((0_f32..1e12, any::<u32>(), any::<u32>()).prop_map(
-        |(bandwidth, latency_us, mtu)| Adspec::new(HopOffer { bandwidth, latency_us, mtu }),
-    ));
+    let adspec = proptest::option::of(
+        (0_f32..1e12, any::<u32>(), any::<u32>())
+            .prop_map(|(bandwidth, latency_us, mtu)| Adspec::new(HopOffer { bandwidth, latency_us, mtu })),
+    );
     let filters = proptest::collection::vec(sender(), 1..5);
     let confirm = proptest::option::of(address(v6));
     let styles = prop_oneof![Just(Style::Wildcard), Just(Style::Fixed), Just(Style::Shared)];
     let common = (session, hop, error, 1_u32..u32::MAX, styles);
     let parts = (sender(), buckets(), adspec, raw, flowspecs(), filters, confirm);
     (0..7_u8, common, parts).prop_map(
-        |(kind, (session, hop, error, refresh_ms, style), (sender, tspec, adspec, passed_on, flowspec, filters, confirm))| {
+        |(
+            kind,
+            (session, hop, error, refresh_ms, style),
+            (sender, tspec, adspec, passed_on, flowspec, filters, confirm),
+        )| {
             let scope = vec![sender.address];
             let flows: Vec<Flow> = match style {
                 Style::Wildcard => vec![Flow { flowspec, filters: Vec::new() }],

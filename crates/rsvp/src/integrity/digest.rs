@@ -65,8 +65,8 @@ impl fmt::Debug for Key {
 /// What an INTEGRITY object says beside its digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
-    /// Its flags. The handshake flag is drawn as the leftmost bit of RFC 2747, and read by others as
-    /// the rightmost one; this crate does not rely on it.
+    /// Its flags. The handshake flag is drawn as the leftmost bit of RFC 2747, and read by others
+    /// as the rightmost one; this crate does not rely on it.
     pub flags: u8,
     /// The key identifier.
     pub key_id: u64,

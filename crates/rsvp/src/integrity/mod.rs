@@ -1,8 +1,8 @@
 //! Authentication between neighbours (RFC 2747): the INTEGRITY object with a digest for each key,
 //! the window of sequence numbers, and the handshake after a restart.
 //!
-//! A digest is checked before any other object is parsed: what is forged costs one HMAC, and nothing
-//! behind it is looked at.
+//! A digest is checked before any other object is parsed: what is forged costs one HMAC, and
+//! nothing behind it is looked at.
 
 mod digest;
 mod peers;

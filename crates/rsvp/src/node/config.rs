@@ -15,12 +15,12 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 pub struct Config {
     /// The interfaces that speak RSVP. Messages by any other are refused.
     pub interfaces: Vec<Interface>,
-    /// Destinations for which this node answers Paths with Resvs by itself, in place of hosts that do
-    /// not speak RSVP (RFC 5945: path-triggered receiver proxy). The link behind this node is not
-    /// reserved.
+    /// Destinations for which this node answers Paths with Resvs by itself, in place of hosts that
+    /// do not speak RSVP (RFC 5945: path-triggered receiver proxy). The link behind this node is
+    /// not reserved.
     pub receiver_proxy: Vec<Prefix>,
-    /// Whether sessions with destination port 0, which cover a whole protocol between two hosts, are
-    /// taken.
+    /// Whether sessions with destination port 0, which cover a whole protocol between two hosts,
+    /// are taken.
     pub port_zero: bool,
     /// The first sequence number of INTEGRITY: larger than any that was used before a restart.
     pub first_sequence: u64,
@@ -37,7 +37,8 @@ pub struct Interface {
     pub addresses: Vec<IpAddr>,
     /// Its MTU, bytes from the IP header.
     pub mtu: u32,
-    /// R: milliseconds between refreshes that are sent by it, on average. RFC 2205 3.7 suggests 30 s.
+    /// R: milliseconds between refreshes that are sent by it, on average. RFC 2205 3.7 suggests 30
+    /// s.
     pub refresh_ms: u32,
     /// Who is believed there.
     pub neighbours: Vec<Neighbour>,
@@ -99,15 +100,16 @@ pub struct Limits {
     pub reservations: usize,
     /// Reservation requests of one neighbour.
     pub reservations_of_neighbour: usize,
-    /// Messages a second and neighbour that are about sessions that are known, and how many at once.
+    /// Messages a second and neighbour that are about sessions that are known, and how many at
+    /// once.
     pub known: (u64, u64),
     /// Messages a second and interface that are about other sessions, and how many at once.
     pub unknown: (u64, u64),
     /// The shortest time between two changes of one reservation, nanoseconds. A change that comes
     /// sooner waits, and only the last one counts.
     pub change_ns: u64,
-    /// K: state lives for (K + 0.5) · 1.5 refresh periods, so K - 1 refreshes in a row may be lost. RFC
-    /// 2205 3.7 suggests 3, and more where many messages are lost. 1 to 20.
+    /// K: state lives for (K + 0.5) · 1.5 refresh periods, so K - 1 refreshes in a row may be lost.
+    /// RFC 2205 3.7 suggests 3, and more where many messages are lost. 1 to 20.
     pub k: u32,
     /// W: how long after a change of route the first Path goes the new way, nanoseconds. RFC 2205
     /// 3.6 suggests 2 s.

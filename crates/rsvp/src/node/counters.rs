@@ -29,7 +29,8 @@ pub enum Refusal {
     Rate,
     /// It names this node as its own neighbour.
     OwnHop,
-    /// The session's or sender's address is not a unicast address, or is not where the message goes.
+    /// The session's or sender's address is not a unicast address, or is not where the message
+    /// goes.
     Address,
     /// The session has destination port 0, which is not allowed here, or beside another port.
     Ports,

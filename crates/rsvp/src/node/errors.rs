@@ -1,5 +1,5 @@
-//! PathErr and ResvErr (RFC 2205 3.1.7, 3.1.8, RFC 2209 2.6, 2.7): they inform. None of them changes
-//! state, but for the blockade of a request that admission control refused.
+//! PathErr and ResvErr (RFC 2205 3.1.7, 3.1.8, RFC 2209 2.6, 2.7): they inform. None of them
+//! changes state, but for the blockade of a request that admission control refused.
 
 use std::net::IpAddr;
 
@@ -19,8 +19,8 @@ use crate::wire::{
 const BLOCKADE_PERIODS: u64 = 2;
 
 impl Node {
-    /// Answers a request with a ResvErr to its next hop, or, for a receiver here, with an event. The
-    /// error is code, value and flags.
+    /// Answers a request with a ResvErr to its next hop, or, for a receiver here, with an event.
+    /// The error is code, value and flags.
     pub(super) fn answer(
         &mut self,
         interface: u32,

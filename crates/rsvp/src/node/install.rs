@@ -131,9 +131,9 @@ impl Node {
         }
     }
 
-    /// Makes traffic control be what requests and paths say, after one of them changed. What shrinks
-    /// or goes is done first, so that what it frees can be used. Next hops whose reservation is
-    /// refused are told (RFC 2205 2.5).
+    /// Makes traffic control be what requests and paths say, after one of them changed. What
+    /// shrinks or goes is done first, so that what it frees can be used. Next hops whose
+    /// reservation is refused are told (RFC 2205 2.5).
     pub(super) fn retune(&mut self, now: u64, world: &mut World<'_>, session: Session) {
         let Some(state) = self.sessions.get(&session) else {
             return;

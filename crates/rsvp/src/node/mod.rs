@@ -8,14 +8,14 @@
 //!                                   traffic control, routes
 //! ```
 //!
-//! State is what RFC 2209 1 has: path state for each sender, reservation requests for each next hop,
-//! reservations in traffic control for each interface, and what was asked of each previous hop. It
-//! is soft: every part that a neighbour made has a timer, and goes when it is not refreshed.
-//! [`Node::invariants`] checks that.
+//! State is what RFC 2209 1 has: path state for each sender, reservation requests for each next
+//! hop, reservations in traffic control for each interface, and what was asked of each previous
+//! hop. It is soft: every part that a neighbour made has a timer, and goes when it is not
+//! refreshed. [`Node::invariants`] checks that.
 //!
-//! After every change three steps follow, each of which may be repeated without harm: `retune` makes
-//! traffic control be what requests and paths say, `sync` makes the previous hops be asked for what
-//! is reserved here, `tidy` forgets what is empty.
+//! After every change three steps follow, each of which may be repeated without harm: `retune`
+//! makes traffic control be what requests and paths say, `sync` makes the previous hops be asked
+//! for what is reserved here, `tidy` forgets what is empty.
 
 mod config;
 mod confirm;

@@ -158,7 +158,8 @@ impl Node {
     /// Where the packets of a session go that come by `incoming`: an interface, [`LOCAL`], or
     /// nowhere.
     pub(super) fn way(&self, world: &mut World<'_>, session: &Session, incoming: u32) -> Option<u32> {
-        // A receiver proxy is the end of the path (RFC 5945 3). A sender here is no reason to be one.
+        // A receiver proxy is the end of the path (RFC 5945 3). A sender here is no reason to be
+        // one.
         if incoming != LOCAL && self.config.is_proxied(session.address) {
             return Some(LOCAL);
         }
@@ -192,10 +193,7 @@ impl Node {
         };
         let way = psb.out.filter(|out| *out != LOCAL).and_then(|out| self.config.interface(out));
         let refresh_ms = way.map_or(DEFAULT_REFRESH_MS, |interface| clamp(interface.refresh_ms));
-        self.timers.set(
-            Timer::PathRefresh(session, sender),
-            now.saturating_add(spread(refresh_ms, (world.random)())),
-        );
+        self.timers.set(Timer::PathRefresh(session, sender), now.saturating_add(spread(refresh_ms, (world.random)())));
         let Some((interface, own)) = way.and_then(|way| Some((way, way.own(session.address)?))) else {
             return;
         };
@@ -226,8 +224,8 @@ impl Node {
         self.send_downstream(out, &session, &sender, ttl, &message);
     }
 
-    /// Forgets a sender: because it was not refreshed, or was torn down. A PathTear goes downstream,
-    /// and the requests that have no other sender go without a word (RFC 2209 2.2).
+    /// Forgets a sender: because it was not refreshed, or was torn down. A PathTear goes
+    /// downstream, and the requests that have no other sender go without a word (RFC 2209 2.2).
     pub(super) fn drop_path(&mut self, now: u64, world: &mut World<'_>, session: Session, sender: Sender) {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;

@@ -46,8 +46,12 @@ impl Node {
             Ok(decoded) => decoded,
             Err(error) => {
                 return match error.fault {
-                    Fault::UnknownClass { class, ctype } => self.bounce(arrived, peer, (code::UNKNOWN_CLASS, class, ctype)),
-                    Fault::UnknownType { class, ctype } => self.bounce(arrived, peer, (code::UNKNOWN_TYPE, class, ctype)),
+                    Fault::UnknownClass { class, ctype } => {
+                        self.bounce(arrived, peer, (code::UNKNOWN_CLASS, class, ctype))
+                    }
+                    Fault::UnknownType { class, ctype } => {
+                        self.bounce(arrived, peer, (code::UNKNOWN_TYPE, class, ctype))
+                    }
                     _ => Err(Refusal::Malformed),
                 };
             }
@@ -109,8 +113,8 @@ impl Node {
         }
     }
 
-    /// RFC 2747 4.3: a challenge is answered by the same object, signed. The rate is that of messages
-    /// about unknown sessions, because anybody may send one.
+    /// RFC 2747 4.3: a challenge is answered by the same object, signed. The rate is that of
+    /// messages about unknown sessions, because anybody may send one.
     fn on_challenge(&mut self, now: u64, arrived: &Arrived<'_>, peer: IpAddr) -> Result<(), Refusal> {
         if !self.rates.take(now, arrived.interface, peer, false) {
             return Err(Refusal::Rate);
@@ -168,7 +172,8 @@ impl Node {
     }
 }
 
-/// Whether messages of this type go from one RSVP node to the next, with its address as destination.
+/// Whether messages of this type go from one RSVP node to the next, with its address as
+/// destination.
 fn to_one_hop(kind: u8) -> bool {
     !matches!(kind, kind::PATH | kind::PATH_TEAR | kind::RESV_CONF)
 }

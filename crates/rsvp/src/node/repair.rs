@@ -7,9 +7,9 @@ use super::world::World;
 use crate::wire::{Sender, Session};
 
 impl Node {
-    /// Takes notice that routes have changed. Every path is asked for its route; where it differs, a
-    /// Path goes the new way after W ([`super::Limits::repair_ns`]), when routing has settled. The
-    /// Resv that answers it makes the new reservation; until then the one upstream stays.
+    /// Takes notice that routes have changed. Every path is asked for its route; where it differs,
+    /// a Path goes the new way after W ([`super::Limits::repair_ns`]), when routing has settled.
+    /// The Resv that answers it makes the new reservation; until then the one upstream stays.
     pub fn routes_changed(&mut self, now: u64, world: &mut World<'_>) {
         let mut moved: Vec<(Session, Sender)> = Vec::new();
         for (session, state) in &self.sessions {

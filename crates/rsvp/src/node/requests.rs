@@ -83,8 +83,8 @@ impl Node {
         }
     }
 
-    /// Takes a request out, with all that follows: the reservation shrinks or goes, and the previous
-    /// hops are told.
+    /// Takes a request out, with all that follows: the reservation shrinks or goes, and the
+    /// previous hops are told.
     pub(super) fn drop_request(&mut self, now: u64, world: &mut World<'_>, session: Session, key: RsbKey) {
         self.remove_request(session, key);
         self.retune(now, world, session);

@@ -90,7 +90,8 @@ pub(super) struct Rsb {
     pub(super) waiting: Option<Wanted>,
 }
 
-/// Names a reservation in traffic control (TCSB): one for each interface, and in FF for each sender.
+/// Names a reservation in traffic control (TCSB): one for each interface, and in FF for each
+/// sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TcKey {
     pub(super) interface: u32,

@@ -28,12 +28,7 @@ impl Node {
 
     /// RFC 2209 2.4: a ResvTear matches session, next hop, style and filters; its flowspecs do not
     /// count. It stops where something else is still reserved for the same senders.
-    pub(super) fn on_resv_tear(
-        &mut self,
-        now: u64,
-        world: &mut World<'_>,
-        tear: &ResvTear,
-    ) -> Result<(), Refusal> {
+    pub(super) fn on_resv_tear(&mut self, now: u64, world: &mut World<'_>, tear: &ResvTear) -> Result<(), Refusal> {
         let (session, interface, next_hop) = (tear.session, tear.hop.handle, tear.hop.address);
         let state = self.sessions.get(&session).ok_or(Refusal::NoState)?;
         let is_meant = |key: &RsbKey, rsb: &Rsb| {

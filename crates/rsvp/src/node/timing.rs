@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::state::{Phop, RsbKey};
 use crate::wire::{Sender, Session};
 
-/// A neighbour's R is taken as at least this, milliseconds: a shorter one would let its state expire
-/// between two of its own refreshes that are late.
+/// A neighbour's R is taken as at least this, milliseconds: a shorter one would let its state
+/// expire between two of its own refreshes that are late.
 pub(super) const LEAST_REFRESH_MS: u32 = 1_000;
 
 /// A neighbour's R is taken as at most this, milliseconds: state that nobody refreshes goes within
@@ -25,8 +25,8 @@ pub(super) fn lifetime(refresh_ms: u32, k: u32) -> u64 {
     u64::from(clamp(refresh_ms)) * (2 * u64::from(k) + 1) * 750_000
 }
 
-/// The time to the next refresh, nanoseconds: evenly distributed in [0.5 R, 1.5 R], so that nodes do
-/// not fall into step (RFC 2205 3.7).
+/// The time to the next refresh, nanoseconds: evenly distributed in [0.5 R, 1.5 R], so that nodes
+/// do not fall into step (RFC 2205 3.7).
 pub(super) fn spread(refresh_ms: u32, random: u64) -> u64 {
     let period = u64::from(clamp(refresh_ms)) * 1_000_000;
     // The upper 32 random bits as a fraction of the period; the product fits 64 bits up to 600 s

@@ -78,8 +78,8 @@ impl FlowKey {
     }
 }
 
-/// Police flags of traffic control (RFC 2205 3.8, 3.11.2). The third one, a branch point, comes with
-/// multicast: with one next hop for each sender it is never set.
+/// Police flags of traffic control (RFC 2205 3.8, 3.11.2). The third one, a branch point, comes
+/// with multicast: with one next hop for each sender it is never set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Police {
     /// The edge, where traffic comes from its sender's host.

@@ -23,9 +23,9 @@ pub fn peek_session(message: &[u8]) -> Option<Session> {
     Session::read(&first(message, class::SESSION)?).ok().map(|(session, _)| session)
 }
 
-/// The PathErr or ResvErr that answers a Path or Resv whose objects are not all understood (RFC 2205
-/// 3.10): session, error, and the sender or flow descriptor as it came. `hop` is this node, for a
-/// ResvErr.
+/// The PathErr or ResvErr that answers a Path or Resv whose objects are not all understood (RFC
+/// 2205 3.10): session, error, and the sender or flow descriptor as it came. `hop` is this node,
+/// for a ResvErr.
 ///
 /// None if the message is of another type, has no session, or is too damaged to be answered. The
 /// answer has no objects but those named, so it is at most 12 (IPv6: 24) bytes longer than the

@@ -4,8 +4,8 @@
 //! about, and what follows the message in its datagram is an error too. Writing is canonical:
 //! objects in the order of RFC 2205, reserved fields zero.
 
-mod adspec;
 mod address;
+mod adspec;
 mod bounce;
 mod bytes;
 mod codes;
@@ -27,8 +27,8 @@ pub use error::{Fault, WireError};
 pub use header::{HEADER, Header, checksum_holds, kind, set_checksum};
 pub use intserv::{Flowspec, Tspec, service};
 pub use message::{
-    Challenge, Decoded, Flow, Message, Path, PathErr, PathTear, Resv, ResvConf, ResvErr, ResvTear, Style, UnknownObject,
-    kind_name,
+    Challenge, Decoded, Flow, Message, Path, PathErr, PathTear, Resv, ResvConf, ResvErr, ResvTear, Style,
+    UnknownObject, kind_name,
 };
 pub use object::{MOST_OBJECTS, RawObject, Unknown, class};
 

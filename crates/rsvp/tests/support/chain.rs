@@ -1,6 +1,6 @@
 //! Five nodes in a row: a host, three routers, a host. Messages take a millisecond from node to
-//! node, and may be lost. Link k is between nodes k and k + 1, which have the addresses 10.0.k.1 and
-//! 10.0.k.2 there (fd00:0:0:k::1 and ::2), as their interfaces 2 and 1.
+//! node, and may be lost. Link k is between nodes k and k + 1, which have the addresses 10.0.k.1
+//! and 10.0.k.2 there (fd00:0:0:k::1 and ::2), as their interfaces 2 and 1.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -64,7 +64,8 @@ fn route(node: usize, to: IpAddr) -> Route {
 fn interface(node: usize, id: u32, key: Option<&Key>) -> Interface {
     let (link, own, other) = if id == LEFT { (node - 1, 2, 1) } else { (node, 1, 2) };
     let keys: Vec<Key> = key.into_iter().cloned().collect();
-    let neighbour = |v6| Neighbour { prefix: Prefix::host(address(v6, link, other)), keys: keys.clone(), handshake: true };
+    let neighbour =
+        |v6| Neighbour { prefix: Prefix::host(address(v6, link, other)), keys: keys.clone(), handshake: true };
     Interface {
         id,
         addresses: vec![address(false, link, own), address(true, link, own)],

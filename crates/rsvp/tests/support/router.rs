@@ -5,9 +5,7 @@
 //!  (sender)                 router [9] 10.0.13.1 ── 10.0.13.2 ──┘
 //! ```
 
-use altq_rsvp::node::{
-    Arrived, Config, Event, Interface, Limits, Neighbour, Node, Output, Prefix, Route, Transmit,
-};
+use altq_rsvp::node::{Arrived, Config, Event, Interface, Limits, Neighbour, Node, Output, Prefix, Route, Transmit};
 use altq_rsvp::wire::{
     Flow, Flowspec, Hop, Message, Path, PathTear, Resv, ResvTear, Sender, Session, Style, Tspec, decode, encode,
 };
@@ -119,7 +117,13 @@ impl Router {
     }
 
     /// A Resv of the neighbour on [`OUT`] or [`OTHER`].
-    pub fn resv(&mut self, interface: u32, session: Session, style: Style, flows: &[(Tspec, &[Sender])]) -> Vec<Transmit> {
+    pub fn resv(
+        &mut self,
+        interface: u32,
+        session: Session,
+        style: Style,
+        flows: &[(Tspec, &[Sender])],
+    ) -> Vec<Transmit> {
         let flow = |(tspec, filters): &(Tspec, &[Sender])| Flow {
             flowspec: Flowspec::ControlledLoad(*tspec),
             filters: filters.to_vec(),
