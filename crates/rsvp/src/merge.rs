@@ -1,10 +1,11 @@
-//! Arithmetic on token buckets of controlled load (RFC 2211 6, RFC 2210 2, RFC 2215 3.6), and the
-//! blockade that keeps a request too large from keeping others out (RFC 2205 2.5, 3.5).
+//! Arithmetic on token buckets of controlled load (RFC 2211, Ordering and Merging, RFC 2210 2, RFC
+//! 2215 3.6), and the blockade that keeps a request too large from keeping others out (RFC 2205
+//! 2.5, 3.5).
 
 use crate::wire::Tspec;
 
-/// Whether `a` is at least `b`: traffic that conforms to `b` conforms to `a` (RFC 2211 6: r, b, p
-/// and M at least as large, m at most as large).
+/// Whether `a` is at least `b`: traffic that conforms to `b` conforms to `a` (RFC 2211, Ordering
+/// and Merging: r, b, p and M at least as large, m at most as large).
 pub fn at_least(a: &Tspec, b: &Tspec) -> bool {
     a.rate >= b.rate
         && a.burst >= b.burst
@@ -13,9 +14,9 @@ pub fn at_least(a: &Tspec, b: &Tspec) -> bool {
         && a.min_unit <= b.min_unit
 }
 
-/// What one reservation must be for either request (RFC 2211 6, the least upper bound that is
-/// passed upstream): the larger r, b and p, the smaller m. M is the smaller one, because a packet
-/// larger than one receiver's path carries cannot be promised to all.
+/// What one reservation must be for either request (RFC 2211, Ordering and Merging, the least upper
+/// bound that is passed upstream): the larger r, b and p, the smaller m. M is the smaller one,
+/// because a packet larger than one receiver's path carries cannot be promised to all.
 pub fn merge(a: &Tspec, b: &Tspec) -> Tspec {
     Tspec {
         rate: a.rate.max(b.rate),
@@ -26,8 +27,8 @@ pub fn merge(a: &Tspec, b: &Tspec) -> Tspec {
     }
 }
 
-/// What several senders may send together, sharing a reservation (RFC 2211 6, RFC 2215 3.6): sums
-/// of r, b and p, the smaller m, the larger M.
+/// What several senders may send together, sharing a reservation (RFC 2211, Ordering and Merging,
+/// RFC 2215 3.6): sums of r, b and p, the smaller m, the larger M.
 pub fn sum(a: &Tspec, b: &Tspec) -> Tspec {
     Tspec {
         rate: a.rate + b.rate,
@@ -39,9 +40,9 @@ pub fn sum(a: &Tspec, b: &Tspec) -> Tspec {
 }
 
 /// What is to be installed for a request and the traffic that its senders announced (RFC 2205
-/// 3.11.2 and RFC 2211 6): the smaller r, p, m and M. Of the bursts the larger one if neither
-/// request nor traffic is at least the other, because a smaller r with the smaller b would promise
-/// less than either; the smaller one otherwise.
+/// 3.11.2 and RFC 2211, Ordering and Merging): the smaller r, p, m and M. Of the bursts the larger
+/// one if neither request nor traffic is at least the other, because a smaller r with the smaller b
+/// would promise less than either; the smaller one otherwise.
 pub fn least(a: &Tspec, b: &Tspec) -> Tspec {
     if at_least(a, b) {
         return *b;

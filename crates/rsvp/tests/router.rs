@@ -133,7 +133,8 @@ fn a_refused_reservation_leaves_nothing() {
     assert_eq!(router.node.reservations().len(), 1);
 }
 
-/// What is installed is no more than the senders announced (RFC 2211 6), and in SE they share it.
+/// What is installed is no more than the senders announced (RFC 2211, Ordering and Merging), and in
+/// SE they share it.
 #[test]
 fn shared_reservations() {
     let mut router = Router::plain();

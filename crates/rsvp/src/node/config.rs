@@ -31,7 +31,7 @@ pub struct Config {
 /// An interface that speaks RSVP.
 #[derive(Debug, Clone)]
 pub struct Interface {
-    /// Its number, not 0. It is this node's logical interface handle (RFC 2205 3.9).
+    /// Its number, not 0. It is this node's logical interface handle (RFC 2205 A.2).
     pub id: u32,
     /// This node's addresses there. The first one of a family stands in messages.
     pub addresses: Vec<IpAddr>,

@@ -56,7 +56,7 @@ pub enum Refusal {
     Ttl,
     /// There is no route for it.
     Route,
-    /// An answer to a challenge that was not sent.
+    /// An answer to a challenge that was not sent, or a challenge where nothing is signed.
     Answer,
 }
 
@@ -87,7 +87,7 @@ impl Refusal {
             Refusal::Admission => "traffic control",
             Refusal::Ttl => "the TTL is used up",
             Refusal::Route => "no route",
-            Refusal::Answer => "an answer without a challenge",
+            Refusal::Answer => "a handshake that nobody began",
         }
     }
 }

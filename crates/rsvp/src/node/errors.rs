@@ -1,4 +1,4 @@
-//! PathErr and ResvErr (RFC 2205 3.1.7, 3.1.8, RFC 2209 2.6, 2.7): they inform. None of them
+//! PathErr and ResvErr (RFC 2205 3.1.7, 3.1.8, RFC 2209): they inform. None of them
 //! changes state, but for the blockade of a request that admission control refused.
 
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// RFC 2209 2.6: a PathErr goes on to the previous hop of its sender, as it is.
+    /// RFC 2209: a PathErr goes on to the previous hop of its sender, as it is.
     pub(super) fn on_path_err(&mut self, arrived: &Arrived<'_>, error: PathErr) -> Result<(), Refusal> {
         let psb = self.sessions.get(&error.session).and_then(|state| state.paths.get(&error.sender));
         let psb = psb.ok_or(Refusal::NoState)?;
@@ -59,7 +59,7 @@ impl Node {
         Ok(())
     }
 
-    /// RFC 2209 2.7: a ResvErr goes on to the next hops whose requests it is about.
+    /// RFC 2209: a ResvErr goes on to the next hops whose requests it is about.
     pub(super) fn on_resv_err(
         &mut self,
         now: u64,
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// RFC 5946 3: a receiver proxy tells the sender by a PathErr that its reservation failed, with
+    /// RFC 5946: a receiver proxy tells the sender by a PathErr that its reservation failed, with
     /// the code and value of the ResvErr, because the receiver cannot.
     fn tell_sender(&mut self, session: Session, sender: Sender, failed: ErrorSpec) {
         if !self.config.is_proxied(session.address) {

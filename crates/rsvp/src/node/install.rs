@@ -1,5 +1,5 @@
 //! Traffic control: from requests and paths to reservations on an interface (RFC 2205 3.11.2, RFC
-//! 2209 2.4 UPDATE TRAFFIC CONTROL).
+//! 2209, UPDATE TRAFFIC CONTROL).
 
 use std::net::IpAddr;
 
@@ -29,8 +29,9 @@ pub(super) struct NotInstalled {
 }
 
 /// What the requests for a reservation make together: the merge of what next hops ask for (RFC 2205
-/// 2.2), no more than their senders announced (RFC 2211 6). None if no request has a sender whose
-/// packets go there. `instead` takes the place of the request with its key, or is added.
+/// 2.2), no more than their senders announced (RFC 2211, Ordering and Merging). None if no request
+/// has a sender whose packets go there. `instead` takes the place of the request with its key, or
+/// is added.
 pub(super) fn desired(state: &State, at: TcKey, instead: Option<(RsbKey, &Wanted)>) -> Option<Installed> {
     let is_live = |sender: &Sender| state.is_live(at.interface, sender);
     let others = state.requests.iter().filter(|(key, _)| {

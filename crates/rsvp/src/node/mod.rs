@@ -8,7 +8,7 @@
 //!                                   traffic control, routes
 //! ```
 //!
-//! State is what RFC 2209 1 has: path state for each sender, reservation requests for each next
+//! State is what RFC 2209 has: path state for each sender, reservation requests for each next
 //! hop, reservations in traffic control for each interface, and what was asked of each previous
 //! hop. It is soft: every part that a neighbour made has a timer, and goes when it is not
 //! refreshed. [`Node::invariants`] checks that.

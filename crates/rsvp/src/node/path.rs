@@ -1,4 +1,4 @@
-//! Path messages and path state (RFC 2205 3.1.3, RFC 2209 2.1).
+//! Path messages and path state (RFC 2205 3.1.3, RFC 2209).
 
 use super::counters::Refusal;
 use super::event::{Arrived, Event};
@@ -14,7 +14,7 @@ use crate::wire::{
 const DEFAULT_REFRESH_MS: u32 = 30_000;
 
 impl Node {
-    /// RFC 2209 2.1, PATH MESSAGE ARRIVES.
+    /// RFC 2209, PATH MESSAGE ARRIVES.
     pub(super) fn on_path(
         &mut self,
         now: u64,
@@ -158,14 +158,14 @@ impl Node {
     /// Where the packets of a session go that come by `incoming`: an interface, [`LOCAL`], or
     /// nowhere.
     pub(super) fn way(&self, world: &mut World<'_>, session: &Session, incoming: u32) -> Option<u32> {
-        // A receiver proxy is the end of the path (RFC 5945 3). A sender here is no reason to be
+        // A receiver proxy is the end of the path (RFC 5945). A sender here is no reason to be
         // one.
         if incoming != LOCAL && self.config.is_proxied(session.address) {
             return Some(LOCAL);
         }
         match world.routes.route(session.address) {
             Route::Local => Some(LOCAL),
-            // RFC 2209 2.1: never out of the interface that it came by.
+            // RFC 2209: never out of the interface that it came by.
             Route::Interface(id) if id == incoming => None,
             Route::Interface(id) => {
                 let interface = self.config.interface(id)?;
@@ -225,7 +225,7 @@ impl Node {
     }
 
     /// Forgets a sender: because it was not refreshed, or was torn down. A PathTear goes
-    /// downstream, and the requests that have no other sender go without a word (RFC 2209 2.2).
+    /// downstream, and the requests that have no other sender go without a word (RFC 2209).
     pub(super) fn drop_path(&mut self, now: u64, world: &mut World<'_>, session: Session, sender: Sender) {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
@@ -277,7 +277,7 @@ impl Node {
 }
 
 impl Psb {
-    /// Whether what goes downstream differs, so that it goes at once (RFC 2209 2.1).
+    /// Whether what goes downstream differs, so that it goes at once (RFC 2209).
     fn differs(&self, other: &Psb) -> bool {
         self.previous != other.previous
             || self.tspec != other.tspec

@@ -71,7 +71,7 @@ impl Node {
                 _ => {}
             },
         }
-        // RFC 2210 3.3.1: an Adspec begins with the best values; this node adds itself when it
+        // RFC 2210 3.3: an Adspec begins with the best values; this node adds itself when it
         // sends.
         let best = HopOffer { bandwidth: 4e13, latency_us: 0, mtu: u32::from(u16::MAX) };
         let state = self.sessions.entry(session).or_default();
@@ -174,7 +174,7 @@ impl Node {
     }
 
     /// A path that ends at this proxy is answered by a reservation of what its sender announced
-    /// (RFC 5945 4.1), unless an application has asked for something by itself.
+    /// (RFC 5945), unless an application has asked for another style there.
     pub(super) fn answer_for_receiver(&mut self, now: u64, world: &mut World<'_>, session: Session, sender: Sender) {
         if !self.config.is_proxied(session.address) {
             return;

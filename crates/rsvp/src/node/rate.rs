@@ -1,5 +1,5 @@
 //! Limits on rates of messages: a flood by one neighbour, or about sessions that nobody knows, does
-//! not cost others their refreshes (RFC 6398 4 asks routers to limit what router alert brings
+//! not cost others their refreshes (RFC 6398 asks routers to limit what router alert brings
 //! them).
 
 use std::collections::BTreeMap;

@@ -119,6 +119,10 @@ impl Node {
         if !self.rates.take(now, arrived.interface, peer, false) {
             return Err(Refusal::Rate);
         }
+        // Without a key there is nothing to prove.
+        if self.config.interface(arrived.interface).is_none_or(|interface| interface.sign.is_none()) {
+            return Err(Refusal::Answer);
+        }
         let Ok(Message::Challenge(challenge)) = wire::decode(arrived.message).map(|decoded| decoded.message) else {
             return Err(Refusal::Malformed);
         };

@@ -1,4 +1,4 @@
-//! Resv messages (RFC 2205 3.1.4, RFC 2209 2.3).
+//! Resv messages (RFC 2205 3.1.4, RFC 2209).
 
 use std::net::IpAddr;
 
@@ -22,10 +22,10 @@ struct Asked {
 }
 
 impl Node {
-    /// RFC 2209 2.3, RESV MESSAGE ARRIVES. Every flow descriptor is judged by itself.
+    /// RFC 2209, RESV MESSAGE ARRIVES. Every flow descriptor is judged by itself.
     pub(super) fn on_resv(&mut self, now: u64, world: &mut World<'_>, resv: Resv) -> Result<(), Refusal> {
         // The outgoing interface is the handle that this node's Path brought to the next hop (RFC
-        // 2205 3.9), which is not always the interface that the Resv came by.
+        // 2205 A.2), which is not always the interface that the Resv came by.
         let interface = resv.hop.handle;
         let Some(listed) = self.config.interface(interface) else {
             return Err(Refusal::Branch);
@@ -53,7 +53,7 @@ impl Node {
         result
     }
 
-    /// A session has path state, and one style (RFC 2209 2.3).
+    /// A session has path state, and one style (RFC 2209).
     fn check_style(&mut self, asked: &Asked, flows: &[Flow]) -> Result<(), Refusal> {
         let style = self.sessions.get(&asked.session).map(|state| (state.paths.is_empty(), state.style()));
         let (code, value, why) = match style {
@@ -152,7 +152,7 @@ impl Node {
         let state = self.sessions.get(&asked.session);
         let has_path = |sender: &Sender| state.is_some_and(|state| state.paths.contains_key(sender));
         if !flow.filters.iter().any(has_path) {
-            // In SE senders without path state fall out, and the others stand (RFC 2209 2.3).
+            // In SE senders without path state fall out, and the others stand (RFC 2209).
             return Err((Some(Refused::new(code::NO_SENDER, 0, "no path state for a sender")), Refusal::NoPath));
         }
         let is_live = |sender: &Sender| state.is_some_and(|state| state.is_live(asked.interface, sender));
@@ -162,7 +162,8 @@ impl Node {
         }
         let mtu = self.config.interface(asked.interface).map_or(0, |interface| interface.mtu);
         if tspec.max_packet > mtu {
-            // RFC 2211 5: a packet larger than the link's MTU cannot be promised.
+            // RFC 2211, Invocation Information: a packet larger than the link's MTU cannot be
+            // promised.
             return Err((Some(Refused::mtu("the largest packet is larger than the MTU")), Refusal::Admission));
         }
         Ok(tspec)

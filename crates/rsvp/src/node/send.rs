@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// Sends the bytes of a message to a neighbour. Over IPv6 every message has the router alert
-    /// option (RFC 2711 2.1), over IPv4 those that go to a neighbour have not (RFC 2205 3.3).
+    /// option (RFC 2711), over IPv4 those that go to a neighbour have not (RFC 2205 3.3).
     pub(super) fn send_bytes(&mut self, interface: u32, neighbour: IpAddr, message: Vec<u8>) {
         if let Some(envelope) = self.envelope(interface, neighbour) {
             self.post(envelope, message, true);

@@ -1,4 +1,4 @@
-//! The state blocks of RFC 2209 1: what a node keeps of a session.
+//! The state blocks of RFC 2209: what a node keeps of a session.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

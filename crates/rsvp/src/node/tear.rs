@@ -1,4 +1,4 @@
-//! PathTear and ResvTear (RFC 2205 2.4, RFC 2209 2.2, 2.4).
+//! PathTear and ResvTear (RFC 2205 2.4, RFC 2209).
 
 use super::Node;
 use super::counters::Refusal;
@@ -8,7 +8,7 @@ use super::world::World;
 use crate::wire::{PathTear, ResvTear, Style};
 
 impl Node {
-    /// RFC 2209 2.2: a PathTear matches session, sender and previous hop.
+    /// RFC 2209: a PathTear matches session, sender and previous hop.
     pub(super) fn on_path_tear(
         &mut self,
         now: u64,
@@ -26,7 +26,7 @@ impl Node {
         Ok(())
     }
 
-    /// RFC 2209 2.4: a ResvTear matches session, next hop, style and filters; its flowspecs do not
+    /// RFC 2209: a ResvTear matches session, next hop, style and filters; its flowspecs do not
     /// count. It stops where something else is still reserved for the same senders.
     pub(super) fn on_resv_tear(&mut self, now: u64, world: &mut World<'_>, tear: &ResvTear) -> Result<(), Refusal> {
         let (session, interface, next_hop) = (tear.session, tear.hop.handle, tear.hop.address);

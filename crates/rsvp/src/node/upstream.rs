@@ -1,4 +1,4 @@
-//! What is asked of previous hops (RFC 2209 2.5, RESV REFRESH): for each of them the merge of what
+//! What is asked of previous hops (RFC 2209, RESV REFRESH): for each of them the merge of what
 //! is reserved here for its senders, when it changes and then again and again.
 
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl Node {
         for flows in upstream.flows.chunks(FLOWS) {
             let message = Message::Resv(Resv {
                 session,
-                // The handle is the previous hop's own (RFC 2205 3.9).
+                // The handle is the previous hop's own (RFC 2205 A.2).
                 hop: Hop { address: own, handle: phop.handle },
                 refresh_ms,
                 confirm,

@@ -8,7 +8,7 @@ use super::bytes::{Reader, Writer};
 use super::error::{Fault, WireError};
 use super::object::{Object, class};
 
-/// What a reservation is for: packets of a protocol to a destination (RFC 2205 2.1).
+/// What a reservation is for: packets of a protocol to a destination (RFC 2205 1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
     /// The destination.

@@ -65,7 +65,7 @@ pub struct HopOffer {
 }
 
 impl Adspec {
-    /// The ADSPEC of a sender (RFC 2210 3.3.1): no hop yet, and controlled load.
+    /// The ADSPEC of a sender (RFC 2210 3.3): no hop yet, and controlled load.
     pub fn new(offer: HopOffer) -> Adspec {
         let one = |id: u8, word: u32| Parameter { id, flags: 0, words: vec![word] };
         let general = Service {
@@ -92,7 +92,7 @@ impl Adspec {
     /// Adds a hop that offers controlled load (RFC 2215 3: hops are counted, of bandwidth and MTU
     /// the smaller one stays, latencies are added up). `gap`: a router without RSVP stands between
     /// this hop and the previous one, so the general break bit is set (RFC 2205 3.8, RFC 2215 3.1).
-    /// Services that this hop does not offer get their own break bit (RFC 2210 3.3.2).
+    /// Services that this hop does not offer get their own break bit (RFC 2210 3.3).
     pub fn pass(&mut self, offer: HopOffer, gap: bool) {
         for service in &mut self.services {
             match service.number {
@@ -105,7 +105,7 @@ impl Adspec {
                 continue;
             }
             // Parameters of the general kind within a service override those of service 1 for it
-            // (RFC 2215 2.2), and are updated likewise.
+            // (RFC 2215), and are updated likewise.
             for parameter in &mut service.parameters {
                 let [word] = &mut parameter.words[..] else {
                     continue;
@@ -152,7 +152,7 @@ impl Adspec {
         }
         match services.first() {
             Some(first) if first.number == service::GENERAL => Ok(Adspec { services }),
-            // RFC 2210 3.3.1: the general parameters come first, and are always there.
+            // RFC 2210 3.3: the general parameters come first, and are always there.
             _ => Err(WireError::new(object.at, Fault::Value("an ADSPEC begins with service 1"))),
         }
     }

@@ -5,6 +5,8 @@
 //!  (sender)                 router [9] 10.0.13.1 ── 10.0.13.2 ──┘
 //! ```
 
+use std::net::IpAddr;
+
 use altq_rsvp::node::{Arrived, Config, Event, Interface, Limits, Neighbour, Node, Output, Prefix, Route, Transmit};
 use altq_rsvp::wire::{
     Flow, Flowspec, Hop, Message, Path, PathTear, Resv, ResvTear, Sender, Session, Style, Tspec, decode, encode,
@@ -66,7 +68,7 @@ pub fn sender(port: u16) -> Sender {
 
 impl Router {
     pub fn new(config: Config, capacity: f64) -> Router {
-        let otherwise = |to| if to == ip("10.0.1.1") { Route::Interface(IN) } else { Route::Interface(OUT) };
+        let otherwise = |to: IpAddr| if to == ip("10.0.1.1") { Route::Interface(IN) } else { Route::Interface(OUT) };
         let node = Node::new(config).unwrap();
         Router { node, around: Around::new(capacity, 1, Box::new(otherwise)), now: 0, events: Vec::new() }
     }
