@@ -59,14 +59,16 @@ pub fn least(a: &Tspec, b: &Tspec) -> Tspec {
     }
 }
 
-/// The greatest lower bound (RFC 2205 3.5), for when every request is blockaded.
+/// The greatest lower bound (RFC 2205 3.5), for when every request is blockaded. m is at most M, as
+/// RFC 2215 3.6 wants it.
 pub fn greatest_lower(a: &Tspec, b: &Tspec) -> Tspec {
+    let max_packet = a.max_packet.min(b.max_packet);
     Tspec {
         rate: a.rate.min(b.rate),
         burst: a.burst.min(b.burst),
         peak: a.peak.min(b.peak),
-        min_unit: a.min_unit.max(b.min_unit),
-        max_packet: a.max_packet.min(b.max_packet),
+        min_unit: a.min_unit.max(b.min_unit).min(max_packet),
+        max_packet,
     }
 }
 
@@ -104,6 +106,8 @@ mod tests {
         assert_eq!(sum(&a, &b), tspec(1.5e5, 3e4, INFINITE, 64, 1500));
         assert_eq!(least(&a, &b), tspec(5e4, 2e4, 5e5, 64, 1400));
         assert_eq!(greatest_lower(&a, &b), tspec(5e4, 1e4, 5e5, 128, 1400));
+        let (narrow, wide) = (tspec(1e4, 1e3, 1e5, 64, 100), tspec(1e4, 1e3, 1e5, 500, 1500));
+        assert!(greatest_lower(&narrow, &wide).is_legal());
     }
 
     #[test]

@@ -4,11 +4,13 @@
 mod support;
 
 use altq_rsvp::wire::{
-    Decoded, Flow, Flowspec, Hop, IN_PLACE, Message, Sender, Session, Style, Tspec, code, decode, encode, kind,
-    parameter, service, traffic,
+    Challenge, Decoded, ErrorSpec, Flow, Flowspec, Hop, IN_PLACE, Message, PathErr, PathTear, Resv, ResvConf, ResvTear,
+    Sender, Session, Style, Tspec, code, decode, encode, kind, parameter, service, traffic,
 };
-use support::hex;
-use support::messages::{PATH, PATH_MD5, RESV_ERR, RESV_FF, RESV_SE6};
+use support::messages::{
+    CHALLENGE, PATH, PATH_ERR, PATH_MD5, PATH_TEAR, RESV_CONF, RESV_ERR, RESV_FF, RESV_SE6, RESV_TEAR, RESV_WF,
+};
+use support::{hex, ip};
 
 /// Session 10.0.2.2, UDP, port 5004.
 fn session() -> Session {
@@ -101,7 +103,7 @@ fn resv_se_ipv6() {
     writes_the_same(RESV_SE6, &decoded);
 }
 
-/// A signed message has no checksum, and INTEGRITY is skipped here: `tests/integrity.rs` checks it.
+/// A signed message has no checksum. Its INTEGRITY is skipped here; other tests check it.
 #[test]
 fn signed_path() {
     let decoded = read(PATH_MD5);
@@ -109,4 +111,61 @@ fn signed_path() {
     let Message::Path(path) = &decoded.message else { panic!("{decoded:?}") };
     assert_eq!((path.session, path.sender, path.tspec), (session(), sender(), TSPEC));
     assert_eq!(path.adspec, None);
+}
+
+/// A request for the golden traffic.
+fn flow(filters: Vec<Sender>) -> Flow {
+    Flow { flowspec: Flowspec::ControlledLoad(TSPEC), filters }
+}
+
+/// The types without a published message: bytes of another encoder, both ways.
+#[test]
+fn the_other_types() {
+    let hop = |address: &str| Hop { address: ip(address), handle: 7 };
+    let error = |node: &str, code, value| ErrorSpec { node: ip(node), flags: 0, code, value };
+    let second = Sender::new(ip("10.0.1.1"), 4001);
+    let path_err = PathErr {
+        session: session(),
+        error: error("10.0.12.2", code::TRAFFIC_CONTROL, traffic::BAD_TSPEC),
+        sender: sender(),
+        tspec: TSPEC,
+        adspec: None,
+        passed_on: Vec::new(),
+    };
+    let resv_tear = ResvTear {
+        session: session(),
+        hop: hop("10.0.12.2"),
+        scope: Vec::new(),
+        style: Style::Fixed,
+        filters: vec![sender()],
+    };
+    let resv_conf = ResvConf {
+        session: session(),
+        error: error("10.0.1.1", code::CONFIRMATION, 0),
+        receiver: ip("10.0.2.2"),
+        style: Style::Shared,
+        flows: vec![flow(vec![sender(), second])],
+    };
+    let resv_wf = Resv {
+        session: session(),
+        hop: hop("10.0.12.2"),
+        refresh_ms: 30_000,
+        confirm: Some(ip("10.0.2.2")),
+        scope: vec![ip("10.0.1.1"), ip("10.0.1.2")],
+        style: Style::Wildcard,
+        flows: vec![flow(Vec::new())],
+        passed_on: Vec::new(),
+    };
+    let all = [
+        (PATH_ERR, Message::PathErr(path_err)),
+        (PATH_TEAR, Message::PathTear(PathTear { session: session(), hop: hop("10.0.1.1"), sender: sender() })),
+        (RESV_TEAR, Message::ResvTear(resv_tear)),
+        (RESV_CONF, Message::ResvConf(resv_conf)),
+        (RESV_WF, Message::Resv(resv_wf)),
+        (CHALLENGE, Message::Challenge(Challenge { key_id: 9, cookie: vec![1, 2, 3, 4, 5, 6, 7, 8] })),
+    ];
+    for (bytes, message) in all {
+        assert_eq!(read(bytes).message, message);
+        assert_eq!(encode(&message, 64).unwrap(), hex(bytes));
+    }
 }

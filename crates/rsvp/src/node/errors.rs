@@ -19,8 +19,8 @@ use crate::wire::{
 const BLOCKADE_PERIODS: u64 = 2;
 
 impl Node {
-    /// Answers a request with a ResvErr to its next hop, or, for a receiver here, with an event.
-    /// The error is code, value and flags.
+    /// Answers a request with a ResvErr to its next hop. For a receiver here nothing is sent: no
+    /// node refuses what it asks of itself. The error is code, value and flags.
     pub(super) fn answer(
         &mut self,
         interface: u32,

@@ -1,4 +1,5 @@
-//! RSVP messages on the wire (RFC 2205 3.1 and appendix A, RFC 2210 3): [`decode`] and [`encode`].
+//! RSVP messages on the wire (RFC 2205 3.1 and appendix A, RFC 2210 3): [`decode()`] and
+//! [`encode()`].
 //!
 //! Reading is strict. Every length is checked before it is used, an error says which byte it is
 //! about, and what follows the message in its datagram is an error too. Writing is canonical:
