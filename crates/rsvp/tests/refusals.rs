@@ -279,3 +279,30 @@ fn configurations_that_do_not_work() {
     assert_eq!(check(&|config| config.receiver_proxy = vec![prefix]), Some(ConfigError::Prefix(33)));
     assert_eq!(check(&|config| config.limits.senders = 0), Some(ConfigError::Limit("senders")));
 }
+
+/// A change that traffic control refuses leaves the old reservation, as long as it is of use: one
+/// for a sender that is gone makes room, and the next hop is told that nothing is left.
+#[test]
+fn a_reservation_of_senders_that_are_gone_is_not_kept() {
+    let mut router = Router::plain();
+    let error = |sent: &[Transmit]| {
+        let errors = sent.iter().filter_map(|transmit| match read(transmit) {
+            Message::ResvErr(ResvErr { error, .. }) => Some((error.code, error.value, error.flags)),
+            _ => None,
+        });
+        errors.collect::<Vec<_>>()
+    };
+    router.path(session(5004), sender(4001), usual());
+    resv(&mut router, Style::Shared, usual(), &[sender(4001), sender(4002)]);
+    router.around.ledger.broken = true;
+    // The second sender cannot be added: what is there stays (RFC 2205 2.5).
+    let sent = router.path(session(5004), sender(4002), usual());
+    assert_eq!((error(&sent), router.rates(OUT)), (vec![(1, 2, IN_PLACE)], vec![RATE]));
+    // The first sender goes: what is there would serve nobody.
+    let sent = router.path_tear(session(5004), sender(4001));
+    assert_eq!((error(&sent), router.rates(OUT)), (vec![(1, 2, 0)], Vec::new()));
+    // The next hop's refresh makes it anew.
+    router.around.ledger.broken = false;
+    resv(&mut router, Style::Shared, usual(), &[sender(4001), sender(4002)]);
+    assert_eq!(router.rates(OUT), [RATE]);
+}

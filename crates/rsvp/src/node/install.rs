@@ -63,7 +63,8 @@ pub(super) fn key_of(session: &Session, at: &TcKey) -> String {
 }
 
 impl Node {
-    /// Makes, changes or prolongs a reservation. One that is refused leaves what was there before.
+    /// Makes, changes or prolongs a reservation. One that is refused leaves what was there before,
+    /// unless that is for senders only whose packets no longer go there.
     pub(super) fn install(
         &mut self,
         now: u64,
@@ -92,8 +93,11 @@ impl Node {
                     return Ok(());
                 }
             } else {
+                let is_used = before.filters.iter().any(|sender| state.is_live(at.interface, sender));
                 match world.admission.modify(now, &reservation) {
                     Ok(made) => granted = Some(made),
+                    // All senders of the old one are gone: it is no use to anybody, and makes room.
+                    Err(_) if !is_used => world.admission.del(now, key),
                     // The old one is still there, and lives on.
                     Err(refused) if world.admission.refresh(now, key, ttl).is_ok() => {
                         return Err(NotInstalled { kept: true, refused });
