@@ -37,6 +37,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             findings.push(diagnostic(link, finding));
         }
     }
+    crate::reservations::check(link, findings);
     rules::check(link, findings);
     shadows::check(link, findings);
     reached::check(link, &children, findings);

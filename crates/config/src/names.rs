@@ -126,6 +126,17 @@ pub fn name(field: Field, value: u32) -> Option<&'static str> {
     table(field).iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
 }
 
+/// The number of an IP protocol, by its name or as a number from 0 to 255.
+pub fn protocol(text: &str) -> Option<u8> {
+    let named = value(Field::Proto, text).and_then(|number| u8::try_from(number).ok());
+    named.or_else(|| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit())))
+}
+
+/// The name of an IP protocol; `None` for one that policies do not name.
+pub fn protocol_name(number: u8) -> Option<&'static str> {
+    name(Field::Proto, u32::from(number))
+}
+
 /// All names that a field has.
 pub fn all(field: Field) -> Vec<&'static str> {
     table(field).iter().map(|(name, _)| *name).collect()

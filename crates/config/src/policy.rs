@@ -7,6 +7,7 @@ use altq_engine::spec::{ClassId, LinkSpec};
 use altq_engine::units::{Nanos, Rate};
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
+use crate::reservations::Reservations;
 
 /// A whole policy, read and checked. It has no errors.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,8 @@ pub struct Link {
     pub classes: Vec<Class>,
     /// Places of `spec.rules.rules`, in the same order.
     pub rules: Vec<Span>,
+    /// The class below which reservations go, if the policy has one.
+    pub reservations: Option<Reservations>,
     /// Whether the word `overcommit` was written: guarantees may then exceed what there is.
     pub overcommit: bool,
     /// Where the link is named.

@@ -158,6 +158,11 @@ impl Printer<'_> {
             }
             words.extend(spec.queue.as_ref().map(queue_words));
             words.extend(spec.scheduler.as_ref().map(scheduler));
+            if let Some(reservations) = self.link.reservations.as_ref().filter(|reserved| reserved.class == id) {
+                let inside = settings(&reservations.settings).join("  ");
+                let braces = if inside.is_empty() { String::new() } else { format!(" {{ {inside} }}") };
+                words.push(format!("reservations{braces}"));
+            }
             let head = format!("class {} {{", self.link.class_name(id));
             let below = self.children.get(id as usize).is_some_and(|children| !children.is_empty());
             let words = words.join("  ");

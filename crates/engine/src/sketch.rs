@@ -31,6 +31,13 @@ pub struct Packed {
     max: Nanos,
 }
 
+impl Packed {
+    /// Bytes of memory held, without the struct itself.
+    pub fn memory(&self) -> usize {
+        size_of_val(&*self.counts)
+    }
+}
+
 impl Sketch {
     /// A packed copy.
     pub fn packed(&self) -> Packed {

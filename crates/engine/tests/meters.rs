@@ -6,8 +6,9 @@ mod support;
 mod tree;
 
 use altq_engine::account::DropReason;
+use altq_engine::classify::RuleSet;
 use altq_engine::settings::{Settings, Value};
-use altq_engine::shape::meter::{Colour, Meter, MeterSpec};
+use altq_engine::shape::meter::{Colour, Meter, MeterSpec, Outcome, tspec};
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Change, Engine, Packet};
@@ -128,7 +129,7 @@ fn every_packet_has_the_colour_of_the_rfcs_text() {
             let came = random.pick(&Colour::ALL);
             let mut packet = Packet { dscp: AF[came as usize], ..Packet::new(n, 1 + random.below(1500) as u32) };
             let before = *meter.counts();
-            assert!(meter.apply(now, &mut packet));
+            assert_eq!(meter.apply(now, &mut packet), Outcome::Pass);
             let colour = text.colour(now, u64::from(packet.len), if aware { came } else { Colour::Green });
             let after = meter.counts();
             for (at, (before, after)) in before.iter().zip(after).enumerate() {
@@ -235,4 +236,35 @@ fn meters_of_a_class_and_of_all_above_it() {
         engine.scheduler_counters(class).iter().find(|(name, _)| *name == "red").map(|(_, n)| *n)
     };
     assert_eq!((red(&engine, 2), red(&engine, 1), red(&engine, 0)), (Some(7), Some(2), Some(2)));
+}
+
+/// RFC 2211 7: rT + b bytes conform in any time T, a packet smaller than the minimum policed unit
+/// counts as one of that size, one larger than the largest does not conform.
+#[test]
+fn what_does_not_conform_to_a_reservation_goes_to_the_default_class() {
+    let mut spec = tree::link(Rate::mbit_s(10), "fifo");
+    let mut words = Settings::new();
+    // A byte a microsecond, 2000 at once.
+    tspec(&mut words, Rate::mbit_s(8), 2000, 500, 1000);
+    spec.classes.push(tree::class(0, words, 50));
+    spec.classes.push(tree::class(0, Settings::new(), 50));
+    spec.default = Some(2);
+    let mut engine = Engine::new(&spec).unwrap();
+    let queued = |engine: &Engine| [1, 2].map(|class| engine.counters(class).queued_packets);
+    // Four of 100 bytes count as 2000.
+    (0..5).for_each(|id| engine.enqueue(0, 1, Packet::new(id, 100)));
+    assert_eq!(queued(&engine), [4, 1]);
+    // 2 ms bring 2000 bytes, but not for a packet that is too large. Of a super-packet the segments
+    // count: two of 1000.
+    engine.enqueue(2 * MS, 1, Packet::new(5, 1001));
+    assert_eq!(queued(&engine), [4, 2]);
+    engine.enqueue(2 * MS, 1, Packet { segments: 2, ..Packet::new(6, 2000) });
+    assert_eq!(queued(&engine), [5, 2]);
+    engine.enqueue(2 * MS, 1, Packet::new(7, 100));
+    assert_eq!(queued(&engine), [5, 3]);
+    // Without a default class they stay.
+    engine.apply(2 * MS, &Change::SetRules { rules: RuleSet::default(), default: None }).unwrap();
+    engine.enqueue(2 * MS, 1, Packet::new(8, 100));
+    assert_eq!((queued(&engine), engine.has_drops()), ([6, 3], false));
+    assert_eq!(engine.counters(1).received_packets(), 6);
 }

@@ -236,7 +236,13 @@ impl File<'_> {
             None => {
                 let text = self.interfaces[at].classes[class].name.clone();
                 self.interfaces[at].reservations = Some(class);
-                let note = format!("`{text}` is the class under which RSVP's reservations go; none are made from here");
+                let interface = &self.interfaces[at];
+                let takes = interface.discipline == Some(Discipline::Cbq) && interface.classes[class].parent.is_some();
+                let note = if takes {
+                    format!("`{text}` is the class below which reservations go")
+                } else {
+                    format!("`admission` of `{text}` has no effect: reservations go below a class of cbq, not the root")
+                };
                 self.interfaces[at].notes.push(note);
             }
         }

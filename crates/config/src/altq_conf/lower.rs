@@ -8,6 +8,7 @@ use altq_engine::units::Rate;
 
 use super::file::{ATM_MTU, Discipline, Interface};
 use crate::policy::{Class, Device, Link};
+use crate::reservations::Reservations;
 
 impl Interface {
     /// Makes a link from the interface. The root class becomes the root of the link if it has the
@@ -47,6 +48,12 @@ impl Interface {
             });
         }
         let shift = usize::from(!whole);
+        // Reservations go below a class of CBQ that is not the root class.
+        let reserves = self.reservations.filter(|_| self.discipline == Some(Discipline::Cbq));
+        let reservations = reserves.and_then(|at| {
+            let draft = self.classes.get(at).filter(|draft| draft.parent.is_some())?;
+            Some(Reservations::new((at + shift) as ClassId, draft.span))
+        });
         for (at, draft) in self.classes.into_iter().enumerate() {
             let is_link = whole && at == 0;
             classes.push(Class {
@@ -96,6 +103,7 @@ impl Interface {
             classes,
             rules: places,
             written_path: None,
+            reservations,
             overcommit: false,
             span: self.span,
             notes,

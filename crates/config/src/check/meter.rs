@@ -13,7 +13,7 @@ pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
     let settings = link.spec.classes.get(id as usize).map(|class| &class.settings);
     let Some(Ok(Some(spec))) = settings.map(MeterSpec::read) else { return };
     let sizes = match spec.profile {
-        Profile::Bucket { cbs, .. } => [Some(("cbs", cbs)), None],
+        Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => [Some(("cbs", cbs)), None],
         Profile::SingleRate { cbs, ebs, .. } => [Some(("cbs", cbs)), Some(("ebs", ebs))],
         Profile::TwoRate { cbs, pbs, .. } => [Some(("cbs", cbs)), Some(("pbs", pbs))],
     };

@@ -13,6 +13,7 @@ use super::words;
 use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
 use crate::policy::Class;
+use crate::reservations::{Reservations, WORDS};
 use crate::suggest::did_you_mean;
 
 /// The name of a class and its braces.
@@ -113,6 +114,10 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
                 draft.link.classes[id as usize].queue_words = places;
             }),
             "meter" => meter::read(reader, &mut cursor, of, &base, &mut settings),
+            "reservations" => {
+                reservations(reader, draft, &mut cursor, id, tree.span, &base);
+                Some(())
+            }
             "scheduler" => scheduler(reader, &mut cursor, of, &base).map(|(scheduler, places)| {
                 draft.link.spec.classes[id as usize].scheduler = Some(scheduler);
                 draft.link.classes[id as usize].scheduler_words = places;
@@ -144,6 +149,29 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
     nesting(reader, draft, id);
     for child in children {
         read(reader, draft, child, id);
+    }
+}
+
+/// Reads what stands behind the word `reservations`: words in braces, or nothing.
+fn reservations(
+    reader: &mut Reader<'_>,
+    draft: &mut Draft,
+    cursor: &mut Cursor<'_>,
+    class: ClassId,
+    span: Span,
+    base: &Base,
+) {
+    let mut read = Reservations::new(class, span);
+    if let Some((inside, ..)) = cursor.group() {
+        (read.settings, read.words) = reader.settings(inside, WORDS, "`reservations`", base);
+    }
+    match &draft.link.reservations {
+        Some(first) => {
+            let message = "a link has one class for reservations, this is the second";
+            let error = Diagnostic::error("two-reservations", span, message);
+            reader.findings.push(error.label(first.span, "the first"));
+        }
+        None => draft.link.reservations = Some(read),
     }
 }
 

@@ -154,6 +154,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
             made: false,
         }],
         rules: Vec::new(),
+        reservations: None,
         overcommit: false,
         span: name.1,
         notes: Vec::new(),

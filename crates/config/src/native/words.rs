@@ -4,6 +4,8 @@
 use altq_engine::classify::Field;
 use altq_engine::shape::meter;
 
+use crate::reservations;
+
 /// Words outside all braces.
 pub const FILE: &[&str] = &["include", "set", "link"];
 
@@ -28,7 +30,7 @@ pub const LINK: &[&str] = &[
 pub const ADAPT: &[&str] = &["from", "target", "reflectors"];
 
 /// Words of every class, whatever its scheduler. `share` comes with a scheduler that knows `rate`.
-pub const CLASS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
+pub const CLASS: &[&str] = &["class", "queue", "scheduler", "meter", "default", "reservations"];
 
 /// The keys of a rule, and the field of a packet that each compares.
 pub const KEYS: &[(&str, Field)] = &[
@@ -55,12 +57,14 @@ pub const KEYS: &[(&str, Field)] = &[
 /// MTU of a link that states none, in bytes.
 pub const DEFAULT_MTU: u32 = 1500;
 
-/// All words of the language itself: those of a file, of a link, of every class, of meters, and the
-/// keys of rules.
+/// All words of the language itself: those of a file, of a link, of every class, of meters, of
+/// reservations, and the keys of rules.
 pub fn all() -> impl Iterator<Item = &'static str> {
     let meters = meter::WORDS.iter().map(|word| word.name).chain(meter::KINDS.iter().copied()).chain(meter::COLOURS);
     let keys = KEYS.iter().map(|(key, _)| *key);
+    let reservations = reservations::WORDS.iter().map(|word| word.name);
     let own = [FILE, LINK, CLASS].into_iter().flatten().copied();
     let adapt = ADAPT.iter().copied().chain(["adapt", "to"]);
-    own.chain(meters).chain(["pass", "drop"]).chain(keys).chain(adapt).chain(["share", "limit", "all"])
+    let own = own.chain(meters).chain(reservations).chain(["pass", "drop"]).chain(keys);
+    own.chain(adapt).chain(["share", "limit", "all"])
 }

@@ -101,24 +101,27 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// The cache's hash. Each pair of words is combined with two secrets and multiplied, 64 x 64 → 128
-/// bit; the halves of the product are folded together. The secrets are drawn from the seed. The
-/// hash is fast, and not specified: it only decides where an entry lies, and entries are compared
-/// in full.
+/// A fast hash for tables: that of the flow cache, and of whoever else looks flows up per packet.
+///
+/// Each pair of words is combined with two secrets and multiplied, 64 x 64 → 128 bit; the halves of
+/// the product are folded together. The secrets are drawn from the seed. The hash is not specified:
+/// it only decides where an entry lies, and entries are compared in full. Whoever does not know the
+/// seed cannot choose keys that all lie in one place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mix {
+pub struct Mix {
     secrets: [u64; 8],
 }
 
 impl Mix {
-    pub(super) fn new(seed: u64) -> Mix {
+    /// The hash under a seed.
+    pub fn new(seed: u64) -> Mix {
         let mut random = SplitMix64::new(seed);
         Mix { secrets: [(); 8].map(|()| random.bits()) }
     }
 
     /// The hash of `N` words. `N` is even and at most 8.
     #[inline]
-    pub(super) fn hash<const N: usize>(&self, words: &[u64; N]) -> u64 {
+    pub fn hash<const N: usize>(&self, words: &[u64; N]) -> u64 {
         let mut hash = 0;
         for (pair, secret) in words.as_chunks::<2>().0.iter().zip(self.secrets.as_chunks::<2>().0) {
             hash = fold(pair[0] ^ secret[0] ^ hash, pair[1] ^ secret[1]);

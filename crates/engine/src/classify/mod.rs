@@ -14,12 +14,11 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 
-pub use hash::FlowHash;
+pub use hash::{FlowHash, Mix};
 pub use rule::{Address, Field, Order, Rule, RuleSet, Term, Values};
 
 use self::cache::{Table, class_of};
 use self::fields::{NARROW, Used, WIDE};
-use self::hash::Mix;
 use self::matcher::Matcher;
 use crate::headers::Key;
 use crate::spec::ClassId;

@@ -8,6 +8,7 @@ use crate::packet::Packet;
 use crate::prefetch::prefetch;
 use crate::queue::Taken;
 use crate::schedule::{Admit, NOBODY, ROOT_SLOT, Slot};
+use crate::shape::meter::Outcome;
 use crate::spec::{ClassId, ROOT};
 use crate::trace::{Event, What};
 use crate::units::Nanos;
@@ -50,15 +51,26 @@ impl Engine {
     /// [`enqueue`](Engine::enqueue) for all cases. The packet has its time of arrival and its
     /// charged length.
     #[inline(never)]
-    pub(super) fn enqueue_any(&mut self, class: ClassId, mut packet: Packet) {
+    pub(super) fn enqueue_any(&mut self, mut class: ClassId, mut packet: Packet) {
+        if self.metered && self.leaves.get(class as usize).is_some_and(|leaf| leaf.exists) {
+            let mut outcome = self.apply_meters(class, &mut packet);
+            // A packet that goes to the default class goes through the meters there as well, but no
+            // further.
+            if outcome == Outcome::Default
+                && let Some(default) = self.default.filter(|default| *default != class)
+            {
+                class = default;
+                outcome = self.apply_meters(class, &mut packet);
+            }
+            if outcome == Outcome::Drop {
+                return self.count_drop(class, packet, DropReason::Policed);
+            }
+        }
         let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return self.drop_unclassified(packet);
         };
         let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
         let fits = leaf.fits(packet.len);
-        if self.metered && !self.apply_meters(class, &mut packet) {
-            return self.count_drop(class, packet, DropReason::Policed);
-        }
         if self.wants_arrivals
             && let Admit::Drop(reason) = self.ask_admission(node, slot, packet.wire)
         {
@@ -75,18 +87,19 @@ impl Engine {
     }
 
     /// Applies the meters of a class and of the classes above it to a packet, from the class
-    /// upwards. False if one of them drops it.
-    fn apply_meters(&mut self, class: ClassId, packet: &mut Packet) -> bool {
+    /// upwards, until one of them does not let it pass.
+    fn apply_meters(&mut self, class: ClassId, packet: &mut Packet) -> Outcome {
         let mut at = class;
         loop {
             let place = &mut self.places[at as usize];
-            if let Some(meter) = &mut place.meter
-                && !meter.apply(self.now, packet)
-            {
-                return false;
+            if let Some(meter) = &mut place.meter {
+                let outcome = meter.apply(self.now, packet);
+                if outcome != Outcome::Pass {
+                    return outcome;
+                }
             }
             if at == ROOT {
-                return true;
+                return Outcome::Pass;
             }
             at = place.parent;
         }

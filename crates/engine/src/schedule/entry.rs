@@ -2,7 +2,7 @@
 
 use super::Build;
 use super::check::{Finding, View};
-use super::promise::{self, Bounds, LongRun, Promised};
+use super::promise::{self, Bounds, Kept, LongRun, Promised};
 use crate::settings::{Limit, Settings, Value, Word};
 use crate::spec::{ClassId, LinkSpec, QueueSpec};
 use crate::units::Rate;
@@ -65,6 +65,10 @@ pub struct Entry {
     /// Delay bounds of its classes, where the scheduler is the link's own and knows tighter ones
     /// than follow from its promises.
     pub bounds: Option<Bounds>,
+    /// The same bounds for a link of which classes come and go; `None` where its classes have none.
+    pub kept_bounds: fn(&LinkSpec) -> Option<Box<dyn Kept>>,
+    /// The words of a class that holds a reservation. `None` if the scheduler takes none.
+    pub reservation: Option<ReservedWords>,
     /// What a class may send at once within its guarantee, in bytes on the wire.
     pub burst: fn(&LinkSpec, &Settings) -> u64,
     /// Whether a class of these words drops what arrives too fast, of whichever class inside it.
@@ -141,6 +145,24 @@ pub enum Order {
     Priority(fn(&Settings) -> &'static str),
 }
 
+/// The words of a class that holds a reservation; or why it can hold none, in half a sentence.
+pub type ReservedWords = fn(&Reserved<'_>) -> Result<Settings, String>;
+
+/// What a reservation needs of the class that is made for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved<'s> {
+    /// The words of the class below which it is made.
+    pub parent: &'s Settings,
+    /// What it is guaranteed, as the link charges it.
+    pub rate: Rate,
+    /// What it may send at once within its guarantee, in bytes on the wire.
+    pub burst: u64,
+    /// Its largest packet, in bytes at layer 3.
+    pub packet: u32,
+    /// Whether it may use what others leave.
+    pub borrows: bool,
+}
+
 /// How a scheduler serves packets that go to the class that holds it, and to none of its own
 /// classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +237,8 @@ impl Entry {
             long_run: None,
             no_bound: |_| None,
             bounds: None,
+            kept_bounds: |_| None,
+            reservation: None,
             burst: |link, _| u64::from(link.overhead.charge(link.mtu)),
             polices: |_| false,
             own_packets: OwnPackets::Unknown,

@@ -23,7 +23,7 @@ pub mod promise;
 mod timer_heap;
 mod wfq;
 
-pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Rank, Role, TcForm};
+pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Rank, Reserved, ReservedWords, Role, TcForm};
 
 use std::sync::OnceLock;
 

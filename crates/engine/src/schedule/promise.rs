@@ -166,6 +166,31 @@ pub struct Bound {
 /// half a sentence why there is none.
 pub type Bounds = fn(&LinkSpec) -> Vec<Result<Bound, String>>;
 
+/// A class that holds packets, as [`Kept`] counts it.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf<'s> {
+    /// Its words.
+    pub settings: &'s Settings,
+    /// What it is guaranteed beyond what its children are.
+    pub rate: Rate,
+    /// Its scheduler can only guess how long its next packet is: see [`Member::holds`].
+    pub guesses: bool,
+}
+
+/// The [`Bounds`] of a link whose classes come and go one by one. What the classes may do together
+/// is kept as sums, so no call takes time that grows with the number of classes. A bound is the
+/// same as the one that [`Bounds`] works out anew.
+pub trait Kept: Send {
+    /// A class comes, or what holds of it now is this.
+    fn add(&mut self, leaf: Leaf<'_>);
+
+    /// A class goes, or this no longer holds of it. It was [added](Kept::add) with the same values.
+    fn remove(&mut self, leaf: Leaf<'_>);
+
+    /// The bound of a class that was added; or why there is none, in half a sentence.
+    fn bound(&self, leaf: Leaf<'_>) -> Result<Bound, String>;
+}
+
 /// The same reason for all classes of a place.
 pub(super) fn none(place: &Place<'_>, why: impl Into<String>) -> Vec<Result<Promise, String>> {
     vec![Err(why.into()); place.classes.len()]

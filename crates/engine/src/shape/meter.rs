@@ -8,6 +8,9 @@
 //! - `trtcm`, a two rate three color marker (RFC 2698 3). Bucket P fills at PIR up to PBS, bucket C
 //!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
 //!   green.
+//! - `tspec`, the policing of a reservation (RFC 2211 7; RFC 2215 3.6): a token bucket that counts
+//!   a packet smaller than the minimum policed unit as one of that size. A packet larger than the
+//!   largest is red. The class of a reservation has it ([`tspec`]); policies do not write it.
 //!
 //! In *colour-aware* mode a packet arrives with a colour, the drop precedence of its AF codepoint
 //! (RFC 2597 6: AFx1 green, AFx2 yellow, AFx3 red; green without such a codepoint), and never gets
@@ -50,6 +53,19 @@ pub enum Action {
     Drop,
     /// The packet goes on with this DSCP.
     Dscp(u8),
+    /// The packet goes to the link's default class; where there is none, on as it is.
+    Default,
+}
+
+/// What becomes of a packet that a meter has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It goes on.
+    Pass,
+    /// It is dropped.
+    Drop,
+    /// It goes to the link's default class.
+    Default,
 }
 
 /// The kinds of meters, as they are written.
@@ -83,8 +99,10 @@ pub const WORDS: &[Word] = &[
 /// The word of a class's settings for a word in the meter's braces; `kind` stands for the word
 /// before the braces.
 pub fn setting(word: &str) -> Option<&'static str> {
-    const ALL: [(&str, &str); 10] = [
+    const ALL: [(&str, &str); 12] = [
         ("kind", "meter"),
+        ("least", "meter least"),
+        ("largest", "meter largest"),
         ("cir", "meter cir"),
         ("cbs", "meter cbs"),
         ("ebs", "meter ebs"),
@@ -96,6 +114,19 @@ pub fn setting(word: &str) -> Option<&'static str> {
         ("red", "meter red"),
     ];
     ALL.iter().find(|(known, _)| *known == word).map(|(_, setting)| *setting)
+}
+
+/// Adds the meter of a reservation to the words of its class: a token bucket of `bytes` that is
+/// filled at `rate`. Packets smaller than `least` count as `least` bytes. Packets that do not
+/// conform, and those larger than `largest`, go to the link's default class.
+pub fn tspec(class: &mut Settings, rate: Rate, bytes: u64, least: u32, largest: u32) {
+    class
+        .set("meter", Value::Choice("tspec"))
+        .set("meter cir", Value::Rate(rate))
+        .set("meter cbs", Value::Bytes(bytes))
+        .set("meter least", Value::Bytes(u64::from(least)))
+        .set("meter largest", Value::Bytes(u64::from(largest)))
+        .set("meter red", Value::Choice("default"));
 }
 
 /// What a meter is made from: its words, checked.
@@ -139,6 +170,17 @@ pub enum Profile {
         /// Peak burst size, bytes.
         pbs: u64,
     },
+    /// RFC 2211 7.
+    Tspec {
+        /// The rate at which tokens come.
+        rate: Rate,
+        /// The bucket's depth, bytes.
+        bytes: u64,
+        /// The minimum policed unit, bytes.
+        least: u64,
+        /// The largest packet that conforms, bytes.
+        largest: u64,
+    },
 }
 
 impl MeterSpec {
@@ -152,6 +194,7 @@ impl MeterSpec {
             Profile::TwoRate { pir, .. } if !yellow => Some(pir),
             // Bucket E is filled with what bucket C has no room for, so CIR fills both together.
             Profile::Bucket { cir, .. } | Profile::SingleRate { cir, .. } | Profile::TwoRate { cir, .. } => Some(cir),
+            Profile::Tspec { rate, .. } => Some(rate),
         }
     }
 
@@ -185,10 +228,13 @@ impl MeterSpec {
                 }
                 Profile::TwoRate { cir, cbs, pir, pbs }
             }
+            "tspec" => Profile::Tspec { rate: cir, bytes: cbs, least: size("least")?, largest: size("largest")? },
             _ => Profile::Bucket { cir, cbs },
         };
         let used = |word: &str| match profile {
-            Profile::Bucket { .. } => !matches!(word, "ebs" | "pir" | "pbs" | "yellow" | "colour-aware"),
+            Profile::Bucket { .. } | Profile::Tspec { .. } => {
+                !matches!(word, "ebs" | "pir" | "pbs" | "yellow" | "colour-aware")
+            }
             Profile::SingleRate { .. } => !matches!(word, "pir" | "pbs"),
             Profile::TwoRate { .. } => word != "ebs",
         };
@@ -202,6 +248,7 @@ impl MeterSpec {
         for (action, colour) in actions.iter_mut().zip(COLOURS) {
             *action = match setting(colour).and_then(|word| settings.get(word)) {
                 Some(Value::Choice("drop")) => Action::Drop,
+                Some(Value::Choice("default")) => Action::Default,
                 Some(Value::Int(dscp @ 0..=63)) => Action::Dscp(dscp as u8),
                 Some(Value::Int(dscp)) => {
                     return Err(SpecError::word("meter", format!("{dscp} is no DSCP: they are 0 to 63")));
@@ -260,6 +307,7 @@ impl Meter {
             Profile::Bucket { cir, cbs } => (cir, cir, [cbs, 0]),
             Profile::SingleRate { cir, cbs, ebs } => (cir, cir, [cbs, ebs]),
             Profile::TwoRate { cir, cbs, pir, pbs } => (cir, pir, [cbs, pbs]),
+            Profile::Tspec { rate, bytes, .. } => (rate, rate, [bytes, 0]),
         };
         Meter { spec, tokens, committed: Source::new(cir, now), peak: Source::new(pir, now), counts: [(0, 0); 3] }
     }
@@ -274,20 +322,29 @@ impl Meter {
         &self.counts
     }
 
-    /// Finds a packet's colour, counts the packet, and carries out the colour's action. False if
-    /// the packet is to be dropped.
-    pub fn apply(&mut self, now: Nanos, packet: &mut Packet) -> bool {
+    /// Finds a packet's colour, counts the packet, carries out the colour's action on it, and says
+    /// what becomes of it.
+    pub fn apply(&mut self, now: Nanos, packet: &mut Packet) -> Outcome {
         let came = if self.spec.aware { precedence(packet.dscp) } else { Colour::Green };
-        let colour = self.colour(now, u64::from(packet.len), came);
+        let colour = match self.spec.profile {
+            Profile::Tspec { least, largest, .. } => {
+                // A super-packet is what its segments are.
+                let (len, segments) = (u64::from(packet.len), u64::from(packet.segments.max(1)));
+                let fits = len.div_ceil(segments) <= largest;
+                if fits { self.colour(now, len.max(segments.saturating_mul(least)), came) } else { Colour::Red }
+            }
+            _ => self.colour(now, u64::from(packet.len), came),
+        };
         let (packets, bytes) = &mut self.counts[colour as usize];
         *packets += 1;
         *bytes += u64::from(packet.len);
         match self.spec.actions[colour as usize] {
             Action::Pass => {}
             Action::Dscp(dscp) => packet.dscp = dscp,
-            Action::Drop => return false,
+            Action::Drop => return Outcome::Drop,
+            Action::Default => return Outcome::Default,
         }
-        true
+        Outcome::Pass
     }
 
     /// The colour of a packet of `len` bytes that arrived with the colour `came`; green in
@@ -295,7 +352,7 @@ impl Meter {
     fn colour(&mut self, now: Nanos, len: u64, came: Colour) -> Colour {
         let [c, e] = &mut self.tokens;
         match self.spec.profile {
-            Profile::Bucket { cbs, .. } => {
+            Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => {
                 *c = c.saturating_add(self.committed.take(now)).min(cbs);
                 if *c >= len {
                     *c -= len;

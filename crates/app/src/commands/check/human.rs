@@ -76,6 +76,11 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
     let default =
         link.spec.default.map_or("none: packets that no rule matches are dropped", |class| link.class_name(class));
     writeln!(out, "  default    {default}")?;
+    if let Some(reserved) = &link.reservations {
+        let (most, buffer) = (rate(link.reservable()), link.reservation_buffer());
+        let class = link.class_name(reserved.class);
+        writeln!(out, "  reserved   up to {most} below {class}, bursts of {buffer} bytes")?;
+    }
     if let Some(path) = link.path() {
         path_report(out, link, path)?;
     }

@@ -10,6 +10,7 @@ mod classic;
 mod exact;
 pub mod ideal;
 mod promise;
+mod reservation;
 
 pub use classic::queue_limit as classic_queue_limit;
 
@@ -137,6 +138,8 @@ pub const ENTRY: Entry = Entry {
     promises: promise::promises,
     no_bound: |scheduler| is_classic(scheduler).then_some("the classic estimator guarantees no delay"),
     bounds: Some(bounds::bounds),
+    kept_bounds: |link| if is_classic(&link.scheduler.settings) { None } else { Some(bounds::kept(link)) },
+    reservation: Some(reservation::words),
     burst: |link, class| u64::try_from(bounds::burst(link, class)).unwrap_or(u64::MAX),
     own_packets: OwnPackets::Rest,
     check: check::check,

@@ -1,0 +1,58 @@
+//! The pieces of all classes that are busy, and of no more classes than a limit.
+
+use altq_engine::spec::ClassId;
+
+use crate::steps::Steps;
+
+/// Something of each class that is busy.
+#[derive(Debug)]
+pub(crate) struct ByClass<T> {
+    all: Vec<Option<Box<Steps<T>>>>,
+    busy: usize,
+    most: usize,
+}
+
+impl<T> ByClass<T> {
+    /// Room for classes with numbers below `classes`, of which at most `most` have something.
+    pub(crate) fn new(classes: usize, most: usize) -> ByClass<T> {
+        ByClass { all: (0..classes).map(|_| None).collect(), busy: 0, most }
+    }
+
+    /// The pieces of a class, if it has some.
+    pub(crate) fn get(&self, class: ClassId) -> Option<&Steps<T>> {
+        self.all.get(class as usize)?.as_deref()
+    }
+
+    /// Adds a piece. A class beyond the limit gets none.
+    pub(crate) fn push(&mut self, class: ClassId, now: u64, piece: T, merge: impl FnOnce(&[(u64, T)]) -> T) {
+        let Some(place) = self.all.get_mut(class as usize) else { return };
+        if place.is_none() {
+            if self.busy >= self.most {
+                return;
+            }
+            self.busy += 1;
+        }
+        place.get_or_insert_with(Box::default).push(now, piece, merge);
+    }
+
+    /// Frees what no window needs any more.
+    pub(crate) fn sweep(&mut self, now: u64) {
+        for place in &mut self.all {
+            if place.as_deref().is_some_and(|steps| steps.is_over(now)) {
+                *place = None;
+                self.busy -= 1;
+            }
+        }
+    }
+
+    /// Bytes of memory held; `of` says what a piece holds.
+    pub(crate) fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
+        let held = self.present().map(|(_, steps)| size_of::<Steps<T>>() + steps.memory(&of));
+        self.all.capacity() * size_of::<Option<Box<Steps<T>>>>() + held.sum::<usize>()
+    }
+
+    /// The classes that have something.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (ClassId, &Steps<T>)> {
+        (0..).zip(&self.all).filter_map(|(class, steps)| Some((class, steps.as_deref()?)))
+    }
+}

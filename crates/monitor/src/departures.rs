@@ -1,0 +1,182 @@
+//! The part that stands in the loop: the flows of each class, fed with every packet that leaves.
+//!
+//! A class gets its counters with its first packet of a second and gives them back at the second's
+//! end, so classes that send nothing take four bytes. The loop gives full counters away
+//! ([`take`](Departures::take)) and gets empty ones back ([`give_back`](Departures::give_back)):
+//! whoever reads them never holds anything that the loop waits for. Once as many counters exist as
+//! classes are busy in a second, nothing is allocated any more.
+
+use altq_engine::classify::Mix;
+use altq_engine::spec::ClassId;
+
+use crate::amount::Amount;
+use crate::flow::FlowKey;
+use crate::space_saving::SpaceSaving;
+
+/// Counters of a class. 64 of them list every flow that has more than 1/64 of the class's bytes.
+pub const COUNTERS: usize = 64;
+
+/// The counters of one class in one second.
+pub type FlowCounters = SpaceSaving<FlowKey>;
+
+/// The flows of all classes of a link, in the current second.
+#[derive(Debug)]
+pub struct Departures {
+    mix: Mix,
+    /// By class: the place in `busy`, plus one; 0 is none.
+    places: Vec<u32>,
+    busy: Vec<(ClassId, FlowCounters)>,
+    spare: Vec<FlowCounters>,
+    /// The most counters that exist at a time.
+    most: usize,
+    existing: usize,
+    uncounted: Amount,
+}
+
+impl Departures {
+    /// For classes with numbers below `classes`, of which at most `most` have counters in one
+    /// second, 5.9 kB each. `seed` must be secret: whoever knows it can choose flows that take
+    /// longer to find.
+    pub fn new(classes: usize, most: usize, seed: u64) -> Departures {
+        Departures {
+            mix: Mix::new(seed),
+            places: vec![0; classes],
+            busy: Vec::new(),
+            spare: Vec::new(),
+            most,
+            existing: 0,
+            uncounted: Amount::default(),
+        }
+    }
+
+    /// Makes room for class numbers below `classes`, after a change of the policy. Room is not
+    /// taken back.
+    pub fn set_classes(&mut self, classes: usize) {
+        self.places.resize(classes.max(self.places.len()), 0);
+    }
+
+    /// A packet of `bytes` own bytes has left. `flow` has the DSCP with which it left.
+    #[inline]
+    pub fn add(&mut self, class: ClassId, flow: &FlowKey, bytes: u32) {
+        let place = self.places.get(class as usize).copied().unwrap_or(0);
+        match self.busy.get_mut((place as usize).wrapping_sub(1)) {
+            Some((_, counters)) => counters.add(flow, flow.hash(&self.mix), bytes),
+            None => self.add_first(class, flow, bytes),
+        }
+    }
+
+    /// The first packet of a class in this second.
+    #[cold]
+    fn add_first(&mut self, class: ClassId, flow: &FlowKey, bytes: u32) {
+        let hash = flow.hash(&self.mix);
+        let known = (class as usize) < self.places.len();
+        let counters = if known { self.spare_or_new() } else { None };
+        match (self.places.get_mut(class as usize), counters) {
+            (Some(place), Some(mut counters)) => {
+                counters.add(flow, hash, bytes);
+                self.busy.push((class, counters));
+                *place = self.busy.len() as u32;
+            }
+            _ => self.uncounted += Amount::new(u64::from(bytes), 1),
+        }
+    }
+
+    fn spare_or_new(&mut self) -> Option<FlowCounters> {
+        let spare = self.spare.pop();
+        if spare.is_none() && self.existing < self.most {
+            self.existing += 1;
+            return Some(FlowCounters::new(COUNTERS));
+        }
+        spare
+    }
+
+    /// Ends a second: adds the counters of all classes that have sent to `taken`, in the order of
+    /// their first packets. It must be called at the moment of which the engine's counters are
+    /// taken, because flows and counters add up only then.
+    pub fn take(&mut self, taken: &mut Vec<(ClassId, FlowCounters)>) {
+        for (class, _) in &self.busy {
+            if let Some(place) = self.places.get_mut(*class as usize) {
+                *place = 0;
+            }
+        }
+        taken.append(&mut self.busy);
+    }
+
+    /// Takes counters back that were taken, and forgets what they have counted.
+    pub fn give_back(&mut self, counters: impl IntoIterator<Item = FlowCounters>) {
+        for mut counters in counters {
+            counters.clear();
+            self.spare.push(counters);
+        }
+    }
+
+    /// Packets that no counters were left for, since the start. They are in their class's counters,
+    /// and so in the rest that no flow is listed for.
+    pub fn uncounted(&self) -> Amount {
+        self.uncounted
+    }
+
+    /// Bytes of memory held, without counters that were taken.
+    pub fn memory(&self) -> usize {
+        let counters = self.busy.iter().map(|(_, counters)| counters).chain(&self.spare);
+        self.places.capacity() * size_of::<u32>()
+            + self.busy.capacity() * size_of::<(ClassId, FlowCounters)>()
+            + self.spare.capacity() * size_of::<FlowCounters>()
+            + counters.map(FlowCounters::memory).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::headers::Key;
+
+    use super::*;
+
+    fn flow(at: u32) -> FlowKey {
+        FlowKey::of(&Key { src: u128::from(at), dst: 1, proto: 17, family: 4, ..Key::default() })
+    }
+
+    #[test]
+    fn each_class_has_its_own_flows() {
+        let mut departures = Departures::new(3, 2, 7);
+        for (class, at, bytes) in [(1, 10, 100), (2, 10, 200), (1, 11, 300), (1, 10, 50), (0, 12, 9), (8, 12, 9)] {
+            departures.add(class, &flow(at), bytes);
+        }
+        // Two classes have counters. The third one, and one whose number is too high, have none.
+        assert_eq!(departures.uncounted(), Amount::new(18, 2));
+        let mut taken = Vec::new();
+        departures.take(&mut taken);
+        let totals: Vec<_> = taken.iter().map(|(class, counters)| (*class, counters.total())).collect();
+        assert_eq!(totals, [(1, Amount::new(450, 3)), (2, Amount::new(200, 1))]);
+        let one = taken[0].1.summary();
+        let listed: Vec<_> = one.listed().iter().map(|counted| (counted.key, counted.at_least.bytes)).collect();
+        assert_eq!(listed, [(flow(11), 300), (flow(10), 150)]);
+
+        // The next second begins before the counters are back.
+        departures.add(1, &flow(13), 1);
+        assert_eq!(departures.uncounted(), Amount::new(19, 3));
+        departures.give_back(taken.drain(..).map(|(_, counters)| counters));
+        departures.add(0, &flow(14), 5);
+        departures.add(1, &flow(13), 1);
+        departures.take(&mut taken);
+        let totals: Vec<_> = taken.iter().map(|(class, counters)| (*class, counters.total().bytes)).collect();
+        assert_eq!(totals, [(0, 5), (1, 1)]);
+    }
+
+    #[test]
+    fn memory_is_that_of_busy_classes() {
+        let mut departures = Departures::new(100_000, 100, 7);
+        let idle = departures.memory();
+        assert_eq!(idle, 400_000);
+        (0..100_000).for_each(|class| departures.add(class, &flow(class), 64));
+        let busy = departures.memory();
+        assert!(busy - idle < 100 * 6_500, "{busy}");
+        let (mut taken, mut packets) = (Vec::new(), departures.uncounted().packets);
+        departures.take(&mut taken);
+        packets += taken.iter().map(|(_, counters)| counters.total().packets).sum::<u64>();
+        assert_eq!(packets, 100_000);
+        departures.give_back(taken.into_iter().map(|(_, counters)| counters));
+        (0..100_000).for_each(|class| departures.add(99_999 - class, &flow(class), 64));
+        assert!(departures.memory() - idle < 100 * 6_500 + 30_000);
+    }
+}

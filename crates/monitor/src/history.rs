@@ -1,0 +1,243 @@
+//! What the classes did, second by second for five minutes, and in quarters of a minute for six
+//! hours, in bounded memory.
+//!
+//! It is kept by time, not by class: a [`Slice`] for each second and one for each 15 seconds, with
+//! the classes that did something. So an idle class takes nothing, and the oldest slice goes in one
+//! step. 10,000 busy classes take some 200 kB a second. When the memory that was asked for is full,
+//! the oldest detail goes first: seconds older than a minute, then quarters, then seconds.
+//!
+//! It can be written and read back (serde), so that it outlives the process that watches. Classes
+//! are numbers there; [`renumber`](History::renumber) brings them to the numbers of another policy.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+pub use crate::slice::{Point, Slice};
+
+/// Seconds that are kept.
+pub const SECONDS: usize = 300;
+/// Seconds in a coarse slice.
+pub const QUARTER: u32 = 15;
+/// Coarse slices that are kept: six hours.
+pub const QUARTERS: usize = 1440;
+/// Seconds that go only after all quarters have gone: a view of a minute needs them.
+const MINUTE: usize = 60;
+
+/// The history of a link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct History {
+    /// Names of the classes, by number.
+    names: Vec<String>,
+    /// Bytes that it may take.
+    limit: usize,
+    seconds: VecDeque<Slice>,
+    quarters: VecDeque<Slice>,
+    /// The latest seconds, those that are in no quarter yet.
+    pending: usize,
+    /// Bytes that the slices take.
+    held: usize,
+}
+
+impl History {
+    /// An empty history of classes with these names, that takes at most `limit` bytes, and one
+    /// slice of a second.
+    pub fn new(names: Vec<String>, limit: usize) -> History {
+        History { names, limit, seconds: VecDeque::new(), quarters: VecDeque::new(), pending: 0, held: 0 }
+    }
+
+    /// Names of the classes, by number.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Adds a second. It must begin where the last one ended, or later.
+    pub fn push_second(&mut self, slice: Slice) {
+        self.held += slice.memory();
+        self.seconds.push_back(slice);
+        self.pending += 1;
+        self.trim();
+    }
+
+    /// Makes a quarter of a minute of the seconds that are in none yet. They are [`QUARTER`] or, if
+    /// an earlier process ended in between, some more. `times` has the 50th and 99th percentiles of
+    /// classes over this time; they cannot be computed from those of the seconds.
+    pub fn push_quarter(&mut self, times: &HashMap<ClassId, (Nanos, Nanos)>) {
+        let first = self.seconds.len().saturating_sub(std::mem::take(&mut self.pending));
+        let parts = || self.seconds.iter().skip(first);
+        let (Some(begin), Some(end)) = (parts().next(), parts().next_back()) else { return };
+        let mut sums: BTreeMap<ClassId, Point> = BTreeMap::new();
+        for (class, point) in parts().flat_map(Slice::points) {
+            sums.entry(class).or_default().add(&point);
+        }
+        for (class, sum) in &mut sums {
+            (sum.p50, sum.p99) = times.get(class).copied().unwrap_or_default();
+        }
+        let seconds = parts().fold(0, |sum: u32, part| sum.saturating_add(part.seconds));
+        let lent = parts().fold(0, |sum: u64, part| sum.saturating_add(part.lent_by_idle));
+        let mut slice = Slice::new(begin.from, end.to, seconds, sums);
+        slice.lent_by_idle = slice.lent_by_idle.saturating_add(lent);
+        self.held += slice.memory();
+        self.quarters.push_back(slice);
+        self.trim();
+    }
+
+    /// Drops what is too old or too much.
+    fn trim(&mut self) {
+        let over = |history: &History, least: usize| history.seconds.len() > least && history.held > history.limit;
+        while self.seconds.len() > SECONDS || over(self, MINUTE) {
+            self.drop_second();
+        }
+        while self.quarters.len() > QUARTERS || self.held > self.limit && !self.quarters.is_empty() {
+            self.held = self.held.saturating_sub(self.quarters.pop_front().map_or(0, |slice| slice.memory()));
+        }
+        while over(self, 1) {
+            self.drop_second();
+        }
+    }
+
+    fn drop_second(&mut self) {
+        self.held = self.held.saturating_sub(self.seconds.pop_front().map_or(0, |slice| slice.memory()));
+    }
+
+    /// The slices of seconds, the oldest first.
+    pub fn seconds(&self) -> impl DoubleEndedIterator<Item = &Slice> + ExactSizeIterator {
+        self.seconds.iter()
+    }
+
+    /// The slices of quarters of a minute, the oldest first.
+    pub fn quarters(&self) -> impl DoubleEndedIterator<Item = &Slice> + ExactSizeIterator {
+        self.quarters.iter()
+    }
+
+    /// The last `seconds` seconds, or as many as there are, the oldest first.
+    pub fn last(&self, seconds: usize) -> impl Iterator<Item = &Slice> {
+        self.seconds.iter().skip(self.seconds.len().saturating_sub(seconds))
+    }
+
+    /// What one class's own packets did in each slice that overlaps a time, the oldest first:
+    /// beginning, end, seconds, and its point. Seconds are used where they are kept, quarters
+    /// before.
+    pub fn of_class(&self, class: ClassId, from: Nanos, to: Nanos) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
+        let fine = self.seconds.front().map_or(Nanos::MAX, |slice| slice.from);
+        let coarse = self.quarters.iter().filter(move |slice| slice.to <= fine);
+        let all = coarse.chain(&self.seconds).filter(move |slice| slice.to > from && slice.from < to);
+        all.map(move |slice| (slice.from, slice.to, slice.seconds, slice.point(class).unwrap_or_default()))
+    }
+
+    /// Bytes of memory that the slices take.
+    pub fn memory(&self) -> usize {
+        self.held
+    }
+
+    /// By old number: the number that a class has among other names, or that of the link.
+    fn new_numbers(&self, names: &[String]) -> Vec<ClassId> {
+        let numbers: HashMap<&str, ClassId> = names.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
+        self.names.iter().map(|name| numbers.get(name.as_str()).copied().unwrap_or(ROOT)).collect()
+    }
+
+    /// Brings the points to the numbers of other classes, by name, and sets the memory that the
+    /// history may take. What a class did that does not exist any more goes to the link itself, as
+    /// it does in the engine's counters.
+    pub fn renumber(&mut self, names: Vec<String>, limit: usize) {
+        let new = self.new_numbers(&names);
+        if new.iter().zip(0..).any(|(new, old): (&ClassId, ClassId)| *new != old) {
+            for slice in self.seconds.iter_mut().chain(&mut self.quarters) {
+                let mut points: BTreeMap<ClassId, Point> = BTreeMap::new();
+                for (class, point) in slice.points() {
+                    let class = new.get(class as usize).copied().unwrap_or(ROOT);
+                    let sum = points.entry(class).or_default();
+                    let times = if class == ROOT && sum.p99 > point.p99 { *sum } else { point };
+                    sum.add(&point);
+                    (sum.p50, sum.p99) = (times.p50, times.p99);
+                }
+                let lent = slice.lent_by_idle;
+                *slice = Slice::new(slice.from, slice.to, slice.seconds, points);
+                slice.lent_by_idle = slice.lent_by_idle.saturating_add(lent);
+            }
+        }
+        (self.names, self.limit) = (names, limit);
+        self.held = self.seconds.iter().chain(&self.quarters).map(Slice::memory).sum();
+        self.trim();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Nanos = 1_000_000_000;
+
+    fn point(bytes: u64) -> Point {
+        Point { sent_packets: 1, sent_bytes: bytes, wire_bytes: bytes + 38, p50: 100, p99: 200, ..Point::default() }
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    /// Class 1 sends n bytes in second n, class 2 one byte in every tenth second.
+    fn filled(seconds: u64, limit: usize) -> History {
+        let mut history = History::new(names(&["link", "a", "b"]), limit);
+        for n in 0..seconds {
+            let other = (n % 10 == 0).then(|| (2, point(1)));
+            history.push_second(Slice::new(n * S, (n + 1) * S, 1, [(1, point(n))].into_iter().chain(other)));
+            if n % 15 == 14 {
+                history.push_quarter(&HashMap::from([(1, (7, 9))]));
+            }
+        }
+        history
+    }
+
+    #[test]
+    fn sums_are_exact_at_both_grains() {
+        let history = filled(7 * 3600, usize::MAX);
+        assert_eq!((history.seconds().len(), history.quarters().len()), (300, 1440));
+        // Six hours end with second 25,199 and begin with 3,600.
+        let of_one: u64 = history.quarters().filter_map(|slice| slice.point(1)).map(|point| point.sent_bytes).sum();
+        assert_eq!(of_one, (3600..25_200).sum::<u64>());
+        let of_two: u64 = history.quarters().filter_map(|slice| slice.point(2)).map(|point| point.sent_packets).sum();
+        assert_eq!(of_two, 2160);
+        let last = history.quarters().next_back().unwrap();
+        assert_eq!((last.from, last.to, last.seconds), (25_185 * S, 25_200 * S, 15));
+        assert_eq!(last.point(1).map(|point| (point.p50, point.p99)), Some((7, 9)));
+        // Six hours of one class: quarters before the last five minutes, then seconds.
+        let of_class: Vec<_> = history.of_class(1, 0, Nanos::MAX).collect();
+        assert_eq!(of_class.len(), 1440 - 20 + 300);
+        assert_eq!(of_class.iter().map(|(_, _, _, point)| point.sent_bytes).sum::<u64>(), of_one);
+        assert!(of_class.windows(2).all(|pair| pair[0].1 == pair[1].0));
+        assert_eq!(history.of_class(1, 25_199 * S, 25_200 * S).map(|(_, _, _, p)| p.sent_bytes).sum::<u64>(), 25_199);
+    }
+
+    #[test]
+    fn the_oldest_detail_goes_first() {
+        let all = filled(3000, usize::MAX).memory();
+        for limit in [all - 1, all / 2, all / 8, 3000, 0] {
+            let history = filled(3000, limit);
+            let (seconds, quarters) = (history.seconds().len(), history.quarters().len());
+            assert!(history.memory() <= limit || seconds == 1, "{} of {limit}", history.memory());
+            // A few more slices may fit into what the last one left that went.
+            assert!(quarters == 200 || seconds < 64, "{limit}: {quarters} quarters and {seconds} seconds");
+            assert!(seconds >= 60 || quarters <= 1, "{limit}: {quarters} quarters and {seconds} seconds");
+            assert_eq!(history.seconds().next_back().unwrap().to, 3000 * S);
+        }
+    }
+
+    #[test]
+    fn it_outlives_its_process_and_its_policy() {
+        let history = filled(40, 1 << 20);
+        let text = serde_json::to_string(&history).unwrap();
+        let mut back: History = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.seconds().collect::<Vec<_>>(), history.seconds().collect::<Vec<_>>());
+        // b is now class 1, and a is gone.
+        back.renumber(names(&["link", "b"]), 1 << 20);
+        let sums = |history: &History, class: ClassId| -> u64 {
+            history.of_class(class, 0, Nanos::MAX).map(|(_, _, _, point)| point.sent_bytes).sum()
+        };
+        assert_eq!((sums(&back, 1), sums(&back, ROOT)), (sums(&history, 2), sums(&history, 1)));
+        assert_eq!((sums(&history, 2), sums(&history, 1)), (4, (0..40).sum()));
+        assert_eq!(back.memory(), back.seconds().chain(back.quarters()).map(Slice::memory).sum::<usize>());
+    }
+}

@@ -1,0 +1,54 @@
+//! What classes did, for those who want to see it: the pure side of `altq top`.
+//!
+//! ```text
+//!              the loop                        |  another thread, once a second
+//!                                              |
+//!  packets ──► departures (a class's flows) ───┼─► summary ─┐
+//!              histograms of the engine ───────┼────────────┼─► monitor ─► frame ─► view, document
+//!              counters of the engine ─────────┼────────────┘      │
+//!                                              |                history
+//!  keys of an interface or a file ─────────────┼─► watch: top hosts and protocols
+//! ```
+//!
+//! There is no clock here, no I/O and no thread. The time is an argument, in nanoseconds. In the
+//! loop stands [`Departures`] only: a packet costs it one hash and one lookup, and it allocates
+//! nothing once it is warm. Everything else works on what the loop gives away once a second.
+//!
+//! Memory is bounded: flows by 64 counters a class ([`space_saving`]), delays and flows of a minute
+//! by [`Limits`], the history by bytes ([`history`]).
+//!
+//! What is shown adds up. In every frame a class's figures are its own and those of the classes
+//! below it, lent equals borrowed ([`ledger`]), and flows with the rest are what a class sent.
+
+#![deny(unsafe_code)]
+
+pub mod amount;
+mod by_class;
+pub mod departures;
+pub mod document;
+pub mod flow;
+pub mod fold;
+pub mod frame;
+pub mod history;
+pub mod ledger;
+pub mod monitor;
+pub mod prefix;
+pub mod slice;
+pub mod space_saving;
+pub mod steps;
+pub mod summary;
+pub mod tree;
+pub mod view;
+pub mod watch;
+
+pub use amount::Amount;
+pub use departures::{Departures, FlowCounters};
+pub use flow::FlowKey;
+pub use frame::Frame;
+pub use history::History;
+pub use monitor::{Limits, Monitor, Second};
+pub use steps::Window;
+pub use summary::Summary;
+pub use tree::{Class, Tree};
+pub use view::View;
+pub use watch::Watch;

@@ -1,0 +1,382 @@
+//! What a link's classes do, fed once a second with the engine's counters and the flows and delays
+//! of that second.
+//!
+//! A class that does nothing takes some 250 bytes: name and place in the tree (some 130), counters
+//! of the last second (72), and places in the tables (40). So 100,000 classes take 25 MB. A busy
+//! one takes, beside the [history](crate::history), at most 16 histograms of delays (some 300 bytes
+//! each with a hundred packets a second, and up to 9.5 kB) and 16 summaries of flows (72 bytes a
+//! flow, so 74 kB if it has 64 or more flows in each second; a class with three flows takes 4 kB).
+//! [`Limits`] bounds how many classes have either.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use altq_engine::account::Counters;
+use altq_engine::sketch::{Packed, Sketch};
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::Nanos;
+
+use crate::amount::Amount;
+use crate::by_class::ByClass;
+use crate::departures::COUNTERS;
+use crate::flow::FlowKey;
+use crate::frame::{Frame, Parts, rate};
+use crate::history::{History, Point, QUARTER, Slice};
+use crate::ledger::settle;
+use crate::steps::{STEP, Window};
+use crate::summary::{Counted, Summary};
+use crate::tree::Tree;
+
+/// What a monitor may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the history.
+    pub history: usize,
+    /// Classes that have histograms of delays at a time.
+    pub delays: usize,
+    /// Classes that have summaries of flows at a time.
+    pub flows: usize,
+}
+
+impl Default for Limits {
+    /// 64 MB of history, delays of 16,384 classes, flows of 1,024.
+    fn default() -> Limits {
+        Limits { history: 64 << 20, delays: 1 << 14, flows: 1 << 10 }
+    }
+}
+
+/// What happened in a second. Everything is of the same moment: taken between the same two packets.
+#[derive(Clone, Debug, Default)]
+pub struct Second<'a> {
+    /// When it began, on the loop's clock.
+    pub from: Nanos,
+    /// When it ended. It may be longer or shorter than a second.
+    pub to: Nanos,
+    /// The counters since the start, by class, each with those of the classes below it, as
+    /// [`Engine::all_counters`](altq_engine::Engine::all_counters) has them.
+    pub counters: &'a [Counters],
+    /// Packets dropped since the start because they had no class.
+    pub unclassified: u64,
+    /// How long the packets of this second waited: for classes with packets, those of the class
+    /// itself, without the classes below it.
+    pub delays: Vec<(ClassId, Packed)>,
+    /// The flows of this second, for the same packets.
+    pub flows: Vec<(ClassId, Summary<FlowKey>)>,
+    /// What limits each class, by number.
+    pub limited_by: Vec<Cow<'static, str>>,
+}
+
+/// Flows of a class, with those of all classes below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flows {
+    /// The flows that are known to be large.
+    pub summary: Summary<FlowKey>,
+    /// The rest of what the class sent. With what the listed flows have for certain it is the
+    /// class's total exactly.
+    pub others: Amount,
+}
+
+impl Flows {
+    /// The listed flows, those first that have the most bytes for certain.
+    pub fn listed(&self) -> &[Counted<FlowKey>] {
+        self.summary.listed()
+    }
+}
+
+/// The monitor of a link.
+#[derive(Debug)]
+pub struct Monitor {
+    tree: Arc<Tree>,
+    limits: Limits,
+    history: History,
+    delays: ByClass<Packed>,
+    flows: ByClass<Summary<FlowKey>>,
+    /// Counters of the last second, with those of the classes below.
+    before: Vec<Counters>,
+    unclassified: u64,
+    limited_by: Vec<Cow<'static, str>>,
+    /// The number of the last second; `None` before the first.
+    now: Option<u64>,
+    /// The first second of which there are pieces of delays and flows.
+    since: u64,
+}
+
+/// The seconds of a window.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// How many of the last seconds belong to it.
+    seconds: u64,
+    /// From which second on pieces of delays and flows belong to it.
+    pieces: u64,
+}
+
+fn names(tree: &Tree) -> Vec<String> {
+    tree.classes().iter().map(|class| class.name.clone()).collect()
+}
+
+impl Monitor {
+    /// A monitor of these classes. `history` is that of an earlier process, if there is one.
+    pub fn new(tree: Tree, limits: Limits, history: Option<History>) -> Monitor {
+        let history = match history {
+            Some(mut history) => {
+                history.renumber(names(&tree), limits.history);
+                history
+            }
+            None => History::new(names(&tree), limits.history),
+        };
+        Monitor {
+            history,
+            delays: ByClass::new(tree.len(), limits.delays),
+            flows: ByClass::new(tree.len(), limits.flows),
+            before: vec![Counters::default(); tree.len()],
+            unclassified: 0,
+            limited_by: Vec::new(),
+            now: None,
+            since: 0,
+            tree: Arc::new(tree),
+            limits,
+        }
+    }
+
+    /// Other classes, or other guarantees, from now on. Where the classes' names or numbers differ,
+    /// the windows begin anew; the history goes on, by name.
+    pub fn set_tree(&mut self, tree: Tree) {
+        let (old, new) = (names(&self.tree), names(&tree));
+        if old != new {
+            let numbers: HashMap<&str, usize> = old.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
+            let before = |name: &String| numbers.get(name.as_str()).and_then(|at| self.before.get(*at)).copied();
+            self.before = new.iter().map(|name| before(name).unwrap_or_default()).collect();
+            self.delays = ByClass::new(tree.len(), self.limits.delays);
+            self.flows = ByClass::new(tree.len(), self.limits.flows);
+            self.limited_by.clear();
+            self.history.renumber(new, self.limits.history);
+            self.since = self.now.map_or(0, |now| now + 1);
+        }
+        self.tree = Arc::new(tree);
+    }
+
+    /// The classes.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// The history.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The engine's counters of the last second.
+    pub fn counters(&self) -> &[Counters] {
+        &self.before
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        let names = self.history.names();
+        self.tree.memory()
+            + self.history.memory()
+            + names.iter().map(|name| size_of::<String>() + name.capacity()).sum::<usize>()
+            + self.delays.memory(Packed::memory)
+            + self.flows.memory(Summary::memory)
+            + self.before.capacity() * size_of::<Counters>()
+            + self.limited_by.capacity() * size_of::<Cow<'static, str>>()
+    }
+
+    /// Takes in what happened in a second.
+    pub fn second(&mut self, second: Second<'_>) {
+        let now = self.now.map_or(0, |now| now + 1);
+        self.now = Some(now);
+        let mut points = self.own_points(&second);
+        let time = second.to.saturating_sub(second.from);
+        let entries = settle(&self.tree, |class| points[class as usize].wire_bytes, time);
+        for (point, entry) in points.iter_mut().zip(entries) {
+            (point.borrowed_bytes, point.lent_bytes) = (entry.borrowed, entry.lent);
+        }
+        self.limited_by = second.limited_by;
+        let mut scratch = Sketch::default();
+        for (class, packed) in second.delays {
+            if let Some(point) = points.get_mut(class as usize) {
+                scratch.clear();
+                scratch.merge_packed(&packed);
+                (point.p50, point.p99) = (scratch.percentile(50.0), scratch.percentile(99.0));
+            }
+            self.delays.push(class, now, packed, |pieces| {
+                scratch.clear();
+                pieces.iter().for_each(|(_, piece)| scratch.merge_packed(piece));
+                scratch.packed()
+            });
+        }
+        for (class, summary) in second.flows {
+            self.flows
+                .push(class, now, summary, |pieces| Summary::merged(pieces.iter().map(|(_, piece)| piece), COUNTERS));
+        }
+        self.history.push_second(Slice::new(second.from, second.to, 1, (0..).zip(points)));
+        let quarter = u64::from(QUARTER);
+        if now % quarter == quarter - 1 {
+            let mut times = HashMap::new();
+            for (class, steps) in self.delays.present() {
+                scratch.clear();
+                steps.since(now + 1 - quarter).for_each(|piece| scratch.merge_packed(piece));
+                if scratch.count() > 0 {
+                    times.insert(class, (scratch.percentile(50.0), scratch.percentile(99.0)));
+                }
+            }
+            self.history.push_quarter(&times);
+            self.delays.sweep(now);
+            self.flows.sweep(now);
+        }
+    }
+
+    /// What the own packets of each class did since the last second. The new counters are kept.
+    fn own_points(&mut self, second: &Second<'_>) -> Vec<Point> {
+        let of = |class: usize| second.counters.get(class).copied().unwrap_or_default();
+        let mut points = vec![Point::default(); self.tree.len()];
+        // Each class's counters are added to it and taken from the class above, so what is left is
+        // its own. Sums wrap in between, and the result is right.
+        for class in 0..points.len() {
+            let (new, old) = (of(class), self.before[class]);
+            // Counters that have become smaller are those of an engine that has begun anew.
+            let old = if new.sent_packets < old.sent_packets || new.dropped_packets < old.dropped_packets {
+                Counters::default()
+            } else {
+                old
+            };
+            let more = [
+                new.sent_packets.wrapping_sub(old.sent_packets),
+                new.sent_bytes.wrapping_sub(old.sent_bytes),
+                new.sent_wire_bytes.wrapping_sub(old.sent_wire_bytes),
+                new.dropped_packets.wrapping_sub(old.dropped_packets),
+                new.marked_packets.wrapping_sub(old.marked_packets),
+                new.queued_bytes,
+            ];
+            for (sum, more) in counted(&mut points[class]).into_iter().zip(more) {
+                *sum = sum.wrapping_add(more);
+            }
+            if let Some(parent) = self.tree.parent(class as ClassId) {
+                for (sum, more) in counted(&mut points[parent as usize]).into_iter().zip(more) {
+                    *sum = sum.wrapping_sub(more);
+                }
+            }
+            self.before[class] = new;
+        }
+        for point in &mut points {
+            for sum in counted(point) {
+                // Less than nothing: the counters contradict each other.
+                if *sum > u64::MAX / 2 {
+                    *sum = 0;
+                }
+            }
+        }
+        let unclassified = second.unclassified.checked_sub(self.unclassified).unwrap_or(second.unclassified);
+        self.unclassified = second.unclassified;
+        if let Some(link) = points.get_mut(ROOT as usize) {
+            link.dropped_packets = link.dropped_packets.saturating_add(unclassified);
+        }
+        points
+    }
+
+    /// The seconds that a window has now; `None` before the first second.
+    fn span(&self, window: Window) -> Option<Span> {
+        let now = self.now.filter(|now| *now >= self.since)?;
+        let first = window.first(now).max(self.since);
+        // Earlier seconds are not in the history: it had no room.
+        let known = (now + 1).saturating_sub(self.history.seconds().len() as u64);
+        if first >= known {
+            // Pieces of the step in which they began are all younger.
+            let pieces = if first == self.since { first / STEP * STEP } else { first };
+            return Some(Span { seconds: now - first + 1, pieces });
+        }
+        // Whole steps, up to the current one.
+        let first = if known / STEP == now / STEP { known } else { known.next_multiple_of(STEP) };
+        Some(Span { seconds: now - first + 1, pieces: first })
+    }
+
+    /// All classes in a window; `None` before the first second, and before the first one with other
+    /// classes.
+    pub fn frame(&self, window: Window) -> Option<Frame> {
+        let span = self.span(window)?;
+        let slices = || self.history.last(span.seconds as usize);
+        let mut own = vec![Point::default(); self.tree.len()];
+        for (class, point) in slices().flat_map(Slice::points) {
+            if let Some(sum) = own.get_mut(class as usize) {
+                sum.add(&point);
+            }
+        }
+        let queued = self.before.iter().map(|all| (all.queued_packets, all.queued_bytes));
+        let mut waiting: Vec<(u64, u64)> = queued.collect();
+        for (class, all) in (0..).zip(&self.before) {
+            if let Some(parent) = self.tree.parent(class).and_then(|parent| waiting.get_mut(parent as usize)) {
+                parent.0 = parent.0.saturating_sub(all.queued_packets);
+                parent.1 = parent.1.saturating_sub(all.queued_bytes);
+            }
+        }
+        let parts = Parts {
+            tree: &self.tree,
+            window,
+            from: slices().next()?.from,
+            to: slices().last()?.to,
+            time: slices().fold(0, |sum: Nanos, slice| sum.saturating_add(slice.to.saturating_sub(slice.from))),
+            own,
+            waiting,
+            limited_by: &self.limited_by,
+        };
+        Some(Frame::new(parts, |class, sketch| {
+            if let Some(steps) = self.delays.get(class) {
+                steps.since(span.pieces).for_each(|piece| sketch.merge_packed(piece));
+            }
+        }))
+    }
+
+    /// The flows of a class and of all classes below it, in the window of a frame that was made
+    /// since the last second.
+    pub fn flows(&self, frame: &Frame, class: ClassId) -> Flows {
+        let mut pieces = Vec::new();
+        let mut open = vec![class];
+        let first = self.span(frame.window).map_or(u64::MAX, |span| span.pieces);
+        while let Some(class) = open.pop() {
+            open.extend(self.tree.children(class));
+            pieces.extend(self.flows.get(class).into_iter().flat_map(|steps| steps.since(first)));
+        }
+        let summary = Summary::merged(pieces, COUNTERS);
+        let listed: Amount = summary.listed().iter().map(|counted| counted.at_least).sum();
+        let total = frame.row(class).map_or(listed, |row| Amount::new(row.total.sent_bytes, row.total.sent_packets));
+        Flows { others: total.less(listed), summary }
+    }
+
+    /// What each of these classes got, with all classes below it, in each of the last `seconds`
+    /// seconds: bit/s of charged bytes, the oldest first.
+    pub fn series(&self, classes: &[ClassId], seconds: usize) -> Vec<Vec<u64>> {
+        let mut series = vec![Vec::with_capacity(seconds.min(crate::history::SECONDS)); classes.len()];
+        for slice in self.history.last(seconds) {
+            let mut bytes = vec![0u64; self.tree.len()];
+            for (class, point) in slice.points() {
+                if let Some(sum) = bytes.get_mut(class as usize) {
+                    *sum = point.wire_bytes;
+                }
+            }
+            for class in self.tree.order().iter().rev().copied() {
+                if let Some(parent) = self.tree.parent(class) {
+                    bytes[parent as usize] = bytes[parent as usize].saturating_add(bytes[class as usize]);
+                }
+            }
+            let time = slice.to.saturating_sub(slice.from);
+            for (line, class) in series.iter_mut().zip(classes) {
+                line.push(rate(bytes.get(*class as usize).copied().unwrap_or(0), time));
+            }
+        }
+        series
+    }
+}
+
+/// The sums of a point that counters give.
+fn counted(point: &mut Point) -> [&mut u64; 6] {
+    [
+        &mut point.sent_packets,
+        &mut point.sent_bytes,
+        &mut point.wire_bytes,
+        &mut point.dropped_packets,
+        &mut point.marked_packets,
+        &mut point.waiting_bytes,
+    ]
+}

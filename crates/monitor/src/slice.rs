@@ -1,0 +1,219 @@
+//! What the classes did in one stretch of time, packed.
+//!
+//! Only classes that did something have a point, and its numbers take as many bytes as they need (7
+//! bits to a byte, LEB128): some 20 bytes for a class with a few packets, 40 for one with
+//! gigabytes. Counters are kept exactly. Times are kept to 1/256.
+
+use altq_engine::spec::ClassId;
+use altq_engine::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// What a class's own packets did, without those of the classes below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Their own bytes.
+    pub sent_bytes: u64,
+    /// The bytes that the link charged for them.
+    pub wire_bytes: u64,
+    /// Packets dropped.
+    pub dropped_packets: u64,
+    /// Packets marked.
+    pub marked_packets: u64,
+    /// Charged bytes beyond its guarantee ([`ledger`](crate::ledger)).
+    pub borrowed_bytes: u64,
+    /// Charged bytes of its guarantee that others used.
+    pub lent_bytes: u64,
+    /// Own bytes that waited at the end of each second, added up. Divided by the seconds it is the
+    /// mean backlog; as a sum it adds up over classes and over time.
+    pub waiting_bytes: u64,
+    /// The median time in the queue, in ns; 0 if nothing left.
+    pub p50: Nanos,
+    /// The 99th percentile.
+    pub p99: Nanos,
+}
+
+impl Point {
+    /// Adds what another stretch of time, or another class, did. Percentiles do not add up: they
+    /// stay as they are.
+    pub fn add(&mut self, other: &Point) {
+        for (sum, more) in self.sums_mut().into_iter().zip(other.sums()) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// True if it did nothing itself. It may have lent.
+    pub fn is_idle(&self) -> bool {
+        Point { lent_bytes: 0, ..*self } == Point::default()
+    }
+
+    /// All that adds up.
+    fn sums(&self) -> [u64; 8] {
+        [
+            self.sent_packets,
+            self.sent_bytes,
+            self.wire_bytes,
+            self.dropped_packets,
+            self.marked_packets,
+            self.borrowed_bytes,
+            self.lent_bytes,
+            self.waiting_bytes,
+        ]
+    }
+
+    fn sums_mut(&mut self) -> [&mut u64; 8] {
+        [
+            &mut self.sent_packets,
+            &mut self.sent_bytes,
+            &mut self.wire_bytes,
+            &mut self.dropped_packets,
+            &mut self.marked_packets,
+            &mut self.borrowed_bytes,
+            &mut self.lent_bytes,
+            &mut self.waiting_bytes,
+        ]
+    }
+}
+
+/// A stretch of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// When it began, on the loop's clock.
+    pub from: Nanos,
+    /// When it ended.
+    pub to: Nanos,
+    /// The seconds that it has: how often waiting packets were counted.
+    pub seconds: u32,
+    /// Charged bytes that classes without a point have lent, together. Every idle class with a
+    /// guarantee lends while others borrow, and a point for each of them would be more than all
+    /// that happens.
+    pub lent_by_idle: u64,
+    /// The points, packed, in the order of the classes' numbers.
+    packed: Box<[u8]>,
+}
+
+impl Slice {
+    /// A slice of these points, in the order of their classes' numbers, each class at most once.
+    pub fn new(from: Nanos, to: Nanos, seconds: u32, points: impl IntoIterator<Item = (ClassId, Point)>) -> Slice {
+        let (mut packed, mut before, mut lent_by_idle) = (Vec::new(), 0, 0u64);
+        for (class, point) in points {
+            if point.is_idle() {
+                lent_by_idle = lent_by_idle.saturating_add(point.lent_bytes);
+                continue;
+            }
+            put(&mut packed, u64::from(class.wrapping_sub(before)));
+            before = class;
+            point.sums().into_iter().for_each(|number| put(&mut packed, number));
+            put(&mut packed, short(point.p50));
+            put(&mut packed, short(point.p99));
+        }
+        Slice { from, to, seconds, lent_by_idle, packed: packed.into_boxed_slice() }
+    }
+
+    /// The points.
+    pub fn points(&self) -> impl Iterator<Item = (ClassId, Point)> {
+        let mut rest: &[u8] = &self.packed;
+        let mut class: ClassId = 0;
+        std::iter::from_fn(move || {
+            // Numbers that break off, as in a file that was damaged, end the points.
+            class = class.wrapping_add(take(&mut rest)? as ClassId);
+            let mut point = Point::default();
+            for number in point.sums_mut() {
+                *number = take(&mut rest)?;
+            }
+            (point.p50, point.p99) = (long(take(&mut rest)?), long(take(&mut rest)?));
+            Some((class, point))
+        })
+    }
+
+    /// The point of a class; `None` if it did nothing.
+    pub fn point(&self, class: ClassId) -> Option<Point> {
+        self.points().take_while(|(at, _)| *at <= class).find(|(at, _)| *at == class).map(|(_, point)| point)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        size_of::<Slice>() + self.packed.len()
+    }
+}
+
+/// Adds a number: seven bits to a byte, the lowest first; the top bit says that more follow.
+fn put(packed: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        packed.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    packed.push(number as u8);
+}
+
+/// Takes the next number; `None` at the end.
+fn take(packed: &mut &[u8]) -> Option<u64> {
+    let (mut number, mut shift) = (0u64, 0u32);
+    loop {
+        let (byte, rest) = packed.split_first()?;
+        *packed = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+        shift = shift.saturating_add(7);
+    }
+}
+
+/// A time in two bytes of seven bits each, up to 2^40 ns (18 minutes; longer ones take three): its
+/// nine highest bits, and how many follow. It is rounded down by less than 1/256.
+fn short(time: Nanos) -> u64 {
+    let shift = (Nanos::BITS - time.leading_zeros()).saturating_sub(9);
+    u64::from(shift) << 9 | time >> shift
+}
+
+/// The time of [`short`].
+fn long(short: u64) -> Nanos {
+    let (shift, bits) = ((short >> 9) as u32, short & 511);
+    bits.checked_shl(shift).unwrap_or(Nanos::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back() {
+        let numbers = [0, 1, 127, 128, 300, 1 << 35, u64::MAX];
+        let mut packed = Vec::new();
+        numbers.iter().for_each(|number| put(&mut packed, *number));
+        // 1 + 1 + 1 + 2 + 2 + 6 + 10 bytes.
+        assert_eq!(packed.len(), 23);
+        let mut rest = &packed[..];
+        let back: Vec<u64> = std::iter::from_fn(|| take(&mut rest)).collect();
+        assert_eq!(back, numbers);
+        assert_eq!(take(&mut &[0x80u8, 0x80][..]), None);
+        // More bytes than a number can have: nothing panics.
+        assert!(take(&mut &[[0xffu8; 30].as_slice(), &[1]].concat()[..]).is_some());
+    }
+
+    #[test]
+    fn times_are_kept_to_a_part_in_256() {
+        for time in [0, 1, 511, 512, 513, 90_000, 22_694_335, 3_600_000_000_000, u64::MAX] {
+            let back = long(short(time));
+            assert!(back <= time && (time - back) as u128 * 256 <= time as u128, "{time}: {back}");
+        }
+        assert_eq!(long(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn points_come_back_and_idle_lenders_are_one_sum() {
+        let point = |n: u64| Point { sent_packets: n, sent_bytes: n * 1000, p50: 500, p99: 511, ..Point::default() };
+        let lender = Point { lent_bytes: 70, ..Point::default() };
+        let busy = [(0, point(1)), (7, point(300)), (8, lender), (9, lender), (4_000_000_000, point(2))];
+        let slice = Slice::new(5, 6, 1, busy);
+        let points: Vec<_> = slice.points().collect();
+        assert_eq!(points, [busy[0], busy[1], busy[4]]);
+        assert_eq!((slice.lent_by_idle, slice.point(7), slice.point(8)), (140, Some(point(300)), None));
+        let text = serde_json::to_string(&slice).unwrap();
+        assert_eq!(serde_json::from_str::<Slice>(&text).unwrap(), slice);
+        // The class, eight sums (one of them two bytes) and two times of two bytes.
+        assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).memory() - size_of::<Slice>(), 1 + 9 + 4);
+    }
+}

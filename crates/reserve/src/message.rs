@@ -1,0 +1,330 @@
+//! Requests and answers, as they stand on the control socket: one JSON object each.
+
+use std::fmt;
+
+use altq_engine::units::{Nanos, SECOND};
+use serde::{Deserialize, Serialize};
+
+use crate::flow::Flow;
+use crate::room::Refusal;
+use crate::tspec::Tspec;
+
+/// The most bytes of a request.
+pub const MOST_BYTES: usize = 64 * 1024;
+/// The most flows of a reservation.
+pub const MOST_FLOWS: usize = 64;
+/// The most bytes of a key, of an owner's name, and of the name of a class.
+pub const MOST_NAME: usize = 255;
+/// The longest time to live: ten years, in seconds.
+const MOST_TTL_S: f64 = 315_360_000.0;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// A reservation. With a key that is there already: the same as [`Op::Modify`].
+    Add,
+    /// Other values for a reservation. What is not given stays.
+    Modify,
+    /// Another time to live, from now on.
+    Refresh,
+    /// The end of a reservation.
+    Del,
+    /// All reservations.
+    List,
+    /// What happens from now on.
+    Watch,
+}
+
+/// The service that a reservation gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Service {
+    /// RFC 2211.
+    ControlledLoad,
+    /// RFC 2212. It is refused.
+    Guaranteed,
+}
+
+/// What becomes of packets beyond rate and burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Excess {
+    /// They wait in the same queue, and go with bandwidth that others leave. So the order of
+    /// packets stays, as TCP needs it.
+    #[default]
+    Borrow,
+    /// They go to the link's default class at once. So the packets that conform never wait behind
+    /// them, as voice needs it.
+    Default,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// What is asked.
+    pub op: Op,
+    /// Which reservation, by its number. A `key` goes before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Which reservation, by the name that its owner gave it. The same key is the same reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Whose it is. A reservation of one owner cannot be changed in the name of another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// `None`: controlled load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Service>,
+    /// Seconds until it ends unless it is refreshed. `None`: as before; of a new one, as long as
+    /// the policy allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_s: Option<f64>,
+    /// The policy's class for reservations, `CLASS` or `LINK/CLASS`. `None`: the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_class: Option<String>,
+    /// The flows that share the reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<Vec<Flow>>,
+    /// How much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tspec: Option<Tspec>,
+    /// What becomes of packets beyond that. `None`: as before; of a new one, they borrow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excess: Option<Excess>,
+    /// The longest that a conforming packet may wait, in nanoseconds. `None`: as before; of a new
+    /// one, as the policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ns: Option<Nanos>,
+}
+
+/// Why a text is no request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(String);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Request {
+    /// A request without anything but what is asked.
+    pub fn new(op: Op) -> Request {
+        Request {
+            op,
+            id: None,
+            key: None,
+            owner: None,
+            service: None,
+            ttl_s: None,
+            within_class: None,
+            flows: None,
+            tspec: None,
+            excess: None,
+            delay_ns: None,
+        }
+    }
+
+    /// Reads a request: JSON of at most [`MOST_BYTES`] bytes.
+    ///
+    /// # Errors
+    /// Says what is wrong, in a line of at most 200 characters. Of the text it quotes no more than
+    /// that, and no control characters.
+    pub fn parse(bytes: &[u8]) -> Result<Request, Malformed> {
+        if bytes.len() > MOST_BYTES {
+            return Err(Malformed(format!("a request has at most {MOST_BYTES} bytes, not {}", bytes.len())));
+        }
+        let printable = |text: String| text.chars().filter(|c| !c.is_control()).take(200).collect();
+        let request: Request =
+            serde_json::from_slice(bytes).map_err(|error| Malformed(printable(error.to_string())))?;
+        request.check().map_err(Malformed)?;
+        Ok(request)
+    }
+
+    /// Refuses values that no request may have.
+    ///
+    /// # Errors
+    /// Says which.
+    pub fn check(&self) -> Result<(), String> {
+        for (word, text) in [("key", &self.key), ("owner", &self.owner), ("within_class", &self.within_class)] {
+            let Some(text) = text else { continue };
+            if text.is_empty() || text.len() > MOST_NAME || text.chars().any(char::is_control) {
+                return Err(format!("`{word}` has 1 to {MOST_NAME} bytes and no control characters"));
+            }
+        }
+        if let Some(ttl) = self.ttl_s
+            && !(ttl > 0.0 && ttl <= MOST_TTL_S)
+        {
+            return Err(format!("`ttl_s` is more than 0 and at most {MOST_TTL_S} seconds"));
+        }
+        if let Some(flows) = &self.flows {
+            if flows.is_empty() || flows.len() > MOST_FLOWS {
+                return Err(format!("a reservation has 1 to {MOST_FLOWS} flows, not {}", flows.len()));
+            }
+            for (at, flow) in flows.iter().enumerate() {
+                if flows[..at].contains(flow) {
+                    return Err(format!("the flow {flow} is given twice"));
+                }
+            }
+        }
+        if self.delay_ns == Some(0) {
+            return Err("no packet waits for no time: `delay_ns` is more than 0".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The time to live, in nanoseconds.
+    pub(crate) fn ttl(&self) -> Option<Nanos> {
+        // Checked to be within ten years, which 64 bits hold; less than a nanosecond counts as one.
+        self.ttl_s.map(|ttl| ((ttl * SECOND as f64) as Nanos).max(1))
+    }
+}
+
+/// The answer to [`Op::Add`], [`Op::Modify`], [`Op::Refresh`] and [`Op::Del`].
+///
+/// Of a refused change of a reservation that stands, `id`, `class` and `expires_s` are those of the
+/// reservation; the rates are what was asked.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// `altq.reserve/1`.
+    pub schema: &'static str,
+    /// Whether what was asked is done.
+    pub granted: bool,
+    /// The number of the reservation.
+    pub id: Option<u64>,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its owner.
+    pub owner: Option<String>,
+    /// The name of its class.
+    pub class: Option<String>,
+    /// The rate, in bit/s at layer 3.
+    pub rate_bit_s: Option<u64>,
+    /// What the link charges for it, in bit/s.
+    pub charged_bit_s: Option<u64>,
+    /// Seconds until it ends; `None`: it does not by itself.
+    pub expires_s: Option<f64>,
+    /// Why it is refused.
+    pub reason: Option<String>,
+    /// What is in the way: the name of a class, of a link, or of an owner.
+    pub bottleneck: Option<String>,
+    /// The highest rate that would have been granted, in bit/s at layer 3, all else being the same.
+    /// `None` where the rate is not what is in the way.
+    pub would_fit_bit_s: Option<u64>,
+    /// The error code of RFC 2205, appendix B.
+    pub rsvp_code: Option<u8>,
+    /// Its value.
+    pub rsvp_value: Option<u16>,
+}
+
+impl Answer {
+    /// An answer to a request that is not about a reservation that is there.
+    pub(crate) fn to(request: &Request) -> Answer {
+        Answer {
+            schema: "altq.reserve/1",
+            granted: false,
+            id: None,
+            key: request.key.clone(),
+            owner: request.owner.clone(),
+            class: None,
+            rate_bit_s: request.tspec.map(|tspec| tspec.rate_bit_s),
+            charged_bit_s: None,
+            expires_s: None,
+            reason: None,
+            bottleneck: None,
+            would_fit_bit_s: None,
+            rsvp_code: None,
+            rsvp_value: None,
+        }
+    }
+
+    /// The same, with the reasons of a refusal.
+    pub(crate) fn refused(self, refusal: Refusal) -> Answer {
+        let Refusal { code, reason, bottleneck, charged, would_fit } = refusal;
+        Answer {
+            granted: false,
+            reason: Some(reason),
+            bottleneck,
+            charged_bit_s: charged,
+            would_fit_bit_s: would_fit,
+            rsvp_code: code.map(|(code, _)| code),
+            rsvp_value: code.map(|(_, value)| value),
+            ..self
+        }
+    }
+
+    /// The answer to a text that is no request.
+    pub fn malformed(why: &Malformed) -> Answer {
+        Answer::to(&Request::new(Op::List)).refused(Refusal::because(why.to_string()))
+    }
+}
+
+/// The answer to [`Op::List`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct List {
+    /// `altq.reservations/1`.
+    pub schema: &'static str,
+    /// The link.
+    pub link: String,
+    /// Its class for reservations.
+    pub class: String,
+    /// What may be reserved in all, as the link charges it, in bit/s.
+    pub reservable_bit_s: u64,
+    /// What is reserved, as the link charges it, in bit/s.
+    pub charged_bit_s: u64,
+    /// What the bursts may add up to, in bytes.
+    pub buffer_bytes: u64,
+    /// What they add up to, in bytes.
+    pub burst_bytes: u64,
+    /// The reservations, by number.
+    pub reservations: Vec<Listed>,
+}
+
+/// A reservation in a [`List`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listed {
+    /// Its number.
+    pub id: u64,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its owner.
+    pub owner: Option<String>,
+    /// The name of its class.
+    pub class: String,
+    /// How much it is.
+    pub tspec: Tspec,
+    /// What the link charges for it, in bit/s.
+    pub charged_bit_s: u64,
+    /// What becomes of packets beyond that.
+    pub excess: Excess,
+    /// The longest that a conforming packet may wait, as its owner asked, in nanoseconds.
+    pub delay_ns: Option<Nanos>,
+    /// Seconds until it ends; `None`: it does not by itself.
+    pub expires_s: Option<f64>,
+    /// Its flows.
+    pub flows: Vec<Flow>,
+}
+
+/// What a request is answered with.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Reply {
+    /// To everything but the following two.
+    Answer(Box<Answer>),
+    /// To [`Op::List`].
+    List(List),
+    /// To [`Op::Watch`]: the events from this number on follow.
+    Watching {
+        /// The number of the first.
+        from: u64,
+    },
+}
+
+/// A span of time in seconds.
+pub(crate) fn seconds(span: Nanos) -> f64 {
+    span as f64 / SECOND as f64
+}

@@ -1,0 +1,190 @@
+//! What survives a restart: the reservations, with deadlines by the clock on the wall.
+//!
+//! The clock of the table may begin anew with every start. So the caller gives both clocks when it
+//! saves and when it restores.
+
+use std::collections::HashSet;
+
+use altq_engine::Change;
+use altq_engine::spec::ROOT;
+use altq_engine::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::events::Happened;
+use crate::flow::Flow;
+use crate::install::Apply;
+use crate::message::{Excess, Op, Request};
+use crate::room::{Held, Refusal};
+use crate::table::{Reservation, Table};
+use crate::tspec::{Cost, Tspec};
+
+/// The most that the number of a reservation may be, so that a spoilt state leaves numbers for new
+/// ones. JSON's numbers are whole up to here in every program.
+const MOST_ID: u64 = 1 << 53;
+
+/// The reservations of a link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The number of the form: 1.
+    pub form: u32,
+    /// The link.
+    pub link: String,
+    /// The number that the next reservation gets at least.
+    pub next_id: u64,
+    /// The reservations, by number.
+    pub reservations: Vec<Saved>,
+}
+
+/// A reservation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    /// Its number.
+    pub id: u64,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its owner.
+    pub owner: Option<String>,
+    /// Its flows.
+    pub flows: Vec<Flow>,
+    /// How much it is.
+    pub tspec: Tspec,
+    /// What becomes of packets beyond that.
+    pub excess: Excess,
+    /// The longest that a packet may wait, as its owner asked, in nanoseconds.
+    pub delay_ns: Option<Nanos>,
+    /// How long it lasts after a refresh, in nanoseconds.
+    pub ttl_ns: Option<Nanos>,
+    /// When it ends, in nanoseconds since 1970.
+    pub deadline_unix_ns: Option<u64>,
+}
+
+/// What became of a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// How many reservations are there again.
+    pub restored: usize,
+    /// How many had ended in the meantime.
+    pub expired: usize,
+    /// Those that there is no room for any more, or that the state spoils: number and reason.
+    pub refused: Vec<(u64, String)>,
+}
+
+impl Table {
+    /// The reservations as they stand. `now` is the table's clock, `unix_ns` the one on the wall,
+    /// in nanoseconds since 1970.
+    pub fn save(&self, now: Nanos, unix_ns: u64) -> State {
+        let saved = |there: &Reservation| Saved {
+            id: there.id,
+            key: there.key.clone(),
+            owner: there.owner.clone(),
+            flows: there.flows.clone(),
+            tspec: there.tspec,
+            excess: there.excess,
+            delay_ns: there.delay,
+            ttl_ns: there.ttl,
+            deadline_unix_ns: there.deadline.map(|at| unix_ns.saturating_add(at.saturating_sub(now))),
+        };
+        let reservations = self.by_id.values().map(saved).collect();
+        State { form: 1, link: self.room.place.link.clone(), next_id: self.next, reservations }
+    }
+
+    /// Takes the reservations of a state into a table, and makes their classes and rules in the
+    /// engine. Those whose deadline has passed are events `expired`, those that the policy no
+    /// longer has room for `preempted`. A wall clock that was set back gives nobody more than the
+    /// time to live, and nobody has more than the policy's `lifetime`.
+    ///
+    /// # Errors
+    /// Says why nothing was restored: another form, a number out of range, or rules that the engine
+    /// refused.
+    pub fn restore(
+        &mut self,
+        now: Nanos,
+        unix_ns: u64,
+        state: &State,
+        apply: &mut Apply<'_>,
+    ) -> Result<Restored, String> {
+        if state.form != 1 {
+            return Err(format!("the reservations are saved in form {}; this version reads form 1", state.form));
+        }
+        if state.next_id > MOST_ID {
+            return Err(format!("the number of the next reservation, {}, is above {MOST_ID}", state.next_id));
+        }
+        let mut done = Restored::default();
+        let mut made = Vec::new();
+        self.next = self.next.max(state.next_id);
+        for saved in &state.reservations {
+            let over = saved.deadline_unix_ns.is_some_and(|deadline| deadline <= unix_ns);
+            match self.restored(now, unix_ns, saved, over, apply) {
+                Ok(Some(there)) => {
+                    self.next = self.next.max(there.id + 1);
+                    self.put_in(there.clone());
+                    made.push(there);
+                }
+                Ok(None) => done.expired += 1,
+                Err(refusal) => done.refused.push((saved.id, refusal.reason)),
+            }
+        }
+        if let Err(error) = apply(&self.rules(&HashSet::new())) {
+            for there in &made {
+                self.take_out(there.id);
+                self.room.give_back(&there.held);
+                let _ = apply(&Change::RemoveClass { class: there.class, heir: None });
+            }
+            return Err(format!("the engine refused the rules of the reservations: {error}"));
+        }
+        for there in &made {
+            self.events.push(now, Happened::Granted, there, None);
+        }
+        done.restored = made.len();
+        Ok(done)
+    }
+
+    /// One reservation of a state, with its class; `None` if its time is over.
+    fn restored(
+        &mut self,
+        now: Nanos,
+        unix_ns: u64,
+        saved: &Saved,
+        over: bool,
+        apply: &mut Apply<'_>,
+    ) -> Result<Option<Reservation>, Refusal> {
+        let Saved { id, key, owner, flows, tspec, excess, delay_ns, ttl_ns, deadline_unix_ns } = saved.clone();
+        let request = Request { key, owner, flows: Some(flows), delay_ns, ..Request::new(Op::Add) };
+        request.check().map_err(Refusal::because)?;
+        let Request { key, owner, flows, .. } = request;
+        let flows = flows.unwrap_or_default();
+        if id >= MOST_ID {
+            return Err(Refusal::because(format!("numbers of reservations are below {MOST_ID}")));
+        }
+        if self.clashes(id, key.as_ref(), &flows) {
+            return Err(Refusal::because("another reservation has its number, its key or one of its flows"));
+        }
+        let name = self.room.place.name(id);
+        let name = name.ok_or_else(|| Refusal::because("the policy has a class of the name of its class"))?;
+        // The policy may have another `lifetime` than when the reservation was made.
+        let ttl = self.ttl(ttl_ns);
+        let left = deadline_unix_ns.map(|deadline| deadline.saturating_sub(unix_ns));
+        let deadline = left.into_iter().chain(ttl).min().map(|left| now.saturating_add(left));
+        // What it holds is filled in when there is room for it.
+        let held = Held::nothing(Cost::of(&self.room.place.overhead, &tspec, self.room.place.mtu), &tspec);
+        let (delay, class) = (delay_ns, ROOT);
+        let mut there = Reservation { id, key, owner, name, class, tspec, flows, excess, delay, ttl, deadline, held };
+        if over {
+            self.events.push(now, Happened::Expired, &there, None);
+            return Ok(None);
+        }
+        let made = self.room.ask(&there.asked(), None).and_then(|held| Ok((self.make_class(&held, apply)?, held)));
+        match made {
+            Ok((class, held)) => {
+                (there.class, there.held) = (class, held);
+                Ok(Some(there))
+            }
+            Err(refusal) => {
+                self.events.push(now, Happened::Preempted, &there, Some(refusal.reason.clone()));
+                Err(refusal)
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The reservations of a link: soft state, by number, key, owner, flow and deadline.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use altq_engine::Change;
+use altq_engine::spec::{ClassId, SpecError};
+use altq_engine::units::Nanos;
+
+use crate::events::{Event, Events, Happened};
+use crate::flow::Flow;
+use crate::install::{self, Apply};
+use crate::message::{Excess, List, Listed, seconds};
+use crate::place::Place;
+use crate::room::{Asked, Held, Refusal, Room};
+use crate::tspec::Tspec;
+
+/// A reservation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reservation {
+    /// Its number, which no other gets.
+    pub id: u64,
+    /// The name that its owner gave it.
+    pub key: Option<String>,
+    /// Whose it is.
+    pub owner: Option<String>,
+    /// The name of its class.
+    pub name: String,
+    /// Its class in the engine.
+    pub class: ClassId,
+    /// How much it is.
+    pub tspec: Tspec,
+    /// Which packets it is for.
+    pub flows: Vec<Flow>,
+    /// What becomes of packets beyond that.
+    pub excess: Excess,
+    /// The longest that a conforming packet may wait, as its owner asked.
+    pub delay: Option<Nanos>,
+    /// How long it lasts after a refresh; `None`: until its owner gives it up.
+    pub ttl: Option<Nanos>,
+    /// When it ends, on the caller's clock.
+    pub deadline: Option<Nanos>,
+    pub(crate) held: Held,
+}
+
+impl Reservation {
+    /// What the link charges for it, in bit/s.
+    pub fn charged(&self) -> u64 {
+        self.held.charged
+    }
+
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        Asked { owner: self.owner.as_deref(), tspec: &self.tspec, excess: self.excess, delay: self.delay }
+    }
+
+    pub(crate) fn expires_s(&self, now: Nanos) -> Option<f64> {
+        self.deadline.map(|deadline| seconds(deadline.saturating_sub(now)))
+    }
+}
+
+/// The reservations of a link.
+///
+/// `now` is any clock that never goes backwards, in nanoseconds.
+pub struct Table {
+    pub(crate) room: Room,
+    /// The number of the next.
+    pub(crate) next: u64,
+    pub(crate) by_id: BTreeMap<u64, Reservation>,
+    pub(crate) keys: HashMap<String, u64>,
+    /// The engine tries flows in turn, so a second one that is the same would never match.
+    flows: HashMap<Flow, u64>,
+    pub(crate) deadlines: BTreeSet<(Nanos, u64)>,
+    pub(crate) events: Events,
+}
+
+impl Table {
+    /// Without reservations.
+    pub fn new(place: Place) -> Table {
+        Table {
+            room: Room::new(place),
+            next: 1,
+            by_id: BTreeMap::new(),
+            keys: HashMap::new(),
+            flows: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            events: Events::default(),
+        }
+    }
+
+    /// The policy's class for reservations.
+    pub fn place(&self) -> &Place {
+        &self.room.place
+    }
+
+    /// The reservations, by number.
+    pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
+        self.by_id.values()
+    }
+
+    /// The reservation of a number.
+    pub fn get(&self, id: u64) -> Option<&Reservation> {
+        self.by_id.get(&id)
+    }
+
+    /// The longest wait of a conforming packet of a reservation, in nanoseconds, as `altq check`
+    /// computes it; `None` if there is no bound.
+    pub fn wait(&self, id: u64) -> Option<Nanos> {
+        self.room.wait(&self.by_id.get(&id)?.held)
+    }
+
+    /// The events from number `from` on, and how many of them are no longer kept.
+    pub fn events_since(&self, from: u64) -> (u64, impl Iterator<Item = &Event>) {
+        self.events.since(from)
+    }
+
+    /// When [`expire`](Table::expire) has something to do next.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Ends the reservations whose time is over. Returns how many those were.
+    ///
+    /// # Errors
+    /// What the engine refused. If those were the rules, all reservations stand as before.
+    pub fn expire(&mut self, now: Nanos, apply: &mut Apply<'_>) -> Result<usize, SpecError> {
+        let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        let over: Vec<(u64, Happened, Option<String>)> = due.map(|(_, id)| (*id, Happened::Expired, None)).collect();
+        if over.is_empty() {
+            return Ok(0);
+        }
+        self.end(now, &over, apply).map(|()| over.len())
+    }
+
+    /// Ends reservations, all at once: their rules go, then their classes. Packets that wait in
+    /// them go to the default class; where it has no room for them, or there is none, they are
+    /// drops.
+    pub(crate) fn end(
+        &mut self,
+        now: Nanos,
+        over: &[(u64, Happened, Option<String>)],
+        apply: &mut Apply<'_>,
+    ) -> Result<(), SpecError> {
+        apply(&self.rules(&over.iter().map(|(id, ..)| *id).collect()))?;
+        let mut refused = None;
+        for (id, happened, why) in over {
+            let Some(gone) = self.take_out(*id) else { continue };
+            self.room.give_back(&gone.held);
+            self.events.push(now, *happened, &gone, why.clone());
+            if let Err(error) = apply(&Change::RemoveClass { class: gone.class, heir: self.room.place.default }) {
+                refused.get_or_insert(error);
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The policy has changed, and the engine with it. Reservations that the new class has no room
+    /// for are taken away, those of lower numbers being kept first; the others get the words that
+    /// follow from the new one, and last no longer than it allows. The rules of the policy and of
+    /// the reservations are set anew.
+    ///
+    /// # Errors
+    /// What the engine refused. If those were the rules, nothing has changed.
+    pub fn set_place(&mut self, now: Nanos, place: Place, apply: &mut Apply<'_>) -> Result<(), SpecError> {
+        let mut room = Room::new(place);
+        let (mut kept, mut gone, mut without) = (Vec::new(), Vec::new(), HashSet::new());
+        for there in self.by_id.values() {
+            match room.ask(&there.asked(), None) {
+                Ok(held) => {
+                    room.take(&held);
+                    kept.push((there.id, held));
+                }
+                Err(refusal) => {
+                    without.insert(there.id);
+                    gone.push((there.id, refusal.reason));
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.room, room);
+        if let Err(error) = apply(&self.rules(&without)) {
+            self.room = before;
+            return Err(error);
+        }
+        let mut refused = None;
+        for (id, held) in kept {
+            let Some(there) = self.by_id.get_mut(&id) else { continue };
+            let place = &self.room.place;
+            let mut changes = Vec::new();
+            if held.settings != there.held.settings || place.id != before.place.id {
+                changes.push(install::words(place, there.class, &held));
+            }
+            if held.limit != there.held.limit {
+                changes.push(Change::SetQueue { class: there.class, queue: install::queue(&held) });
+            }
+            for change in changes {
+                if let Err(error) = apply(&change) {
+                    refused.get_or_insert(error);
+                }
+            }
+            there.held = held;
+            there.ttl = place.ttl(there.ttl);
+            let latest = there.ttl.map(|ttl| now.saturating_add(ttl));
+            let deadline = there.deadline.into_iter().chain(latest).min();
+            if deadline != there.deadline {
+                self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+                if let Some(before) = std::mem::replace(&mut there.deadline, deadline) {
+                    self.deadlines.remove(&(before, id));
+                }
+            }
+        }
+        for (id, why) in gone {
+            let Some(gone) = self.take_out(id) else { continue };
+            self.events.push(now, Happened::Preempted, &gone, Some(why));
+            if let Err(error) = apply(&Change::RemoveClass { class: gone.class, heir: self.room.place.default }) {
+                refused.get_or_insert(error);
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// All reservations.
+    pub fn list(&self, now: Nanos) -> List {
+        let place = &self.room.place;
+        let one = |there: &Reservation| Listed {
+            id: there.id,
+            key: there.key.clone(),
+            owner: there.owner.clone(),
+            class: there.name.clone(),
+            tspec: there.tspec,
+            charged_bit_s: there.charged(),
+            excess: there.excess,
+            delay_ns: there.delay,
+            expires_s: there.expires_s(now),
+            flows: there.flows.clone(),
+        };
+        List {
+            schema: "altq.reservations/1",
+            link: place.link.clone(),
+            class: place.class.clone(),
+            reservable_bit_s: place.reservable,
+            charged_bit_s: self.room.charged(),
+            buffer_bytes: place.buffer,
+            burst_bytes: self.room.bursts(),
+            reservations: self.by_id.values().map(one).collect(),
+        }
+    }
+
+    /// The time to live that the policy allows, of what is asked.
+    pub(crate) fn ttl(&self, asked: Option<Nanos>) -> Option<Nanos> {
+        self.room.place.ttl(asked)
+    }
+
+    /// The number of a new reservation, and the name of its class.
+    pub(crate) fn number(&self) -> (u64, String) {
+        let mut id = self.next;
+        loop {
+            // The policy has finitely many names, so this ends.
+            match self.room.place.name(id) {
+                Some(name) => return (id, name),
+                None => id += 1,
+            }
+        }
+    }
+
+    /// Whether no other reservation has one of these flows.
+    pub(crate) fn free(&self, flows: &[Flow], but: Option<u64>) -> Result<(), Refusal> {
+        for flow in flows {
+            if let Some(id) = self.flows.get(flow).filter(|id| Some(**id) != but) {
+                return Err(Refusal::because(format!("the flow {flow} has reservation {id} already")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the class of a reservation.
+    pub(crate) fn make_class(&self, held: &Held, apply: &mut Apply<'_>) -> Result<ClassId, Refusal> {
+        match apply(&Change::AddClass(install::class(&self.room.place, held))) {
+            Ok(Some(class)) => Ok(class),
+            Ok(None) => Err(Refusal::coded(Refusal::SYSTEM, "the engine gave the new class no number")),
+            Err(error) => Err(Refusal::system(&error)),
+        }
+    }
+
+    /// The rules of all reservations but some, and of the policy.
+    pub(crate) fn rules(&self, without: &HashSet<u64>) -> Change {
+        let there = self.by_id.values().filter(|there| !without.contains(&there.id));
+        let flows = there.flat_map(|there| there.flows.iter().map(move |flow| (flow, there.class)));
+        install::rules(&self.room.place, flows)
+    }
+
+    /// Puts a reservation into the table, and takes its room.
+    pub(crate) fn put_in(&mut self, reservation: Reservation) {
+        self.room.take(&reservation.held);
+        let id = reservation.id;
+        if let Some(key) = &reservation.key {
+            self.keys.insert(key.clone(), id);
+        }
+        for flow in &reservation.flows {
+            self.flows.insert(flow.clone(), id);
+        }
+        if let Some(deadline) = reservation.deadline {
+            self.deadlines.insert((deadline, id));
+        }
+        self.by_id.insert(id, reservation);
+    }
+
+    /// Takes a reservation out of the table. Its room stays taken.
+    pub(crate) fn take_out(&mut self, id: u64) -> Option<Reservation> {
+        let gone = self.by_id.remove(&id)?;
+        if let Some(key) = &gone.key {
+            self.keys.remove(key);
+        }
+        for flow in &gone.flows {
+            self.flows.remove(flow);
+        }
+        if let Some(deadline) = gone.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        Some(gone)
+    }
+
+    /// Whether a reservation with this key or one of these flows is there.
+    pub(crate) fn clashes(&self, id: u64, key: Option<&String>, flows: &[Flow]) -> bool {
+        let key = key.is_some_and(|key| self.keys.contains_key(key));
+        key || self.by_id.contains_key(&id) || flows.iter().any(|flow| self.flows.contains_key(flow))
+    }
+}

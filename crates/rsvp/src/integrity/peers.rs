@@ -1,0 +1,90 @@
+//! What is known of each neighbour's sequence numbers, and the handshake by which a node that has
+//! just started learns them (RFC 2747 4.3).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::digest::{IntegrityError, Signature};
+use super::window::Window;
+use crate::wire::Challenge;
+
+/// The most neighbours, each counted once for each key, whose numbers are kept. Only holders of a
+/// key can make an entry.
+const MOST: usize = 4096;
+
+/// A challenge is repeated no sooner than this, in nanoseconds. RFC 2747 4.3 asks for a limit.
+const AGAIN: u64 = 1_000_000_000;
+
+#[derive(Debug, Clone)]
+enum Peer {
+    /// A challenge was sent at this time, with this cookie.
+    Challenged(u64, [u8; 8]),
+    /// The numbers are known.
+    Known(Window),
+}
+
+/// What follows from an authentic message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is taken.
+    Accept,
+    /// It is not taken, and this challenge goes to its sender.
+    Challenge(Challenge),
+    /// It is not taken.
+    Refuse(IntegrityError),
+}
+
+/// The neighbours, by address and key.
+#[derive(Debug, Clone, Default)]
+pub struct Peers {
+    known: BTreeMap<(IpAddr, u64), Peer>,
+}
+
+impl Peers {
+    /// Judges a message whose digest is right. With `handshake` a neighbour that was never heard is
+    /// challenged first; without it its first number is believed, which lets a recorded message in
+    /// once after a restart (RFC 2747 4.2). `cookie` is a number that was never used before.
+    pub fn judge(&mut self, now: u64, peer: IpAddr, signature: &Signature, handshake: bool, cookie: u64) -> Verdict {
+        let key_id = signature.key_id;
+        let full = self.known.len() >= MOST;
+        match self.known.get_mut(&(peer, key_id)) {
+            Some(Peer::Known(window)) => {
+                if window.take(signature.sequence) {
+                    Verdict::Accept
+                } else {
+                    Verdict::Refuse(IntegrityError::Replayed)
+                }
+            }
+            Some(Peer::Challenged(at, sent)) => {
+                if now.saturating_sub(*at) < AGAIN {
+                    return Verdict::Refuse(IntegrityError::Handshake);
+                }
+                // The same cookie again: an answer to either challenge proves the same.
+                *at = now;
+                Verdict::Challenge(Challenge { key_id, cookie: sent.to_vec() })
+            }
+            None if full => Verdict::Refuse(IntegrityError::Handshake),
+            None if handshake => {
+                let cookie = cookie.to_be_bytes();
+                self.known.insert((peer, key_id), Peer::Challenged(now, cookie));
+                Verdict::Challenge(Challenge { key_id, cookie: cookie.to_vec() })
+            }
+            None => {
+                self.known.insert((peer, key_id), Peer::Known(Window::starting_at(signature.sequence)));
+                Verdict::Accept
+            }
+        }
+    }
+
+    /// Takes the answer to a challenge, whose digest is right. Its number becomes the first one
+    /// known, if the cookie is the one that was sent.
+    pub fn answered(&mut self, peer: IpAddr, signature: &Signature, answer: &Challenge) -> bool {
+        let key = (peer, signature.key_id);
+        let right = matches!(self.known.get(&key), Some(Peer::Challenged(_, cookie)) if cookie[..] == answer.cookie[..])
+            && answer.key_id == signature.key_id;
+        if right {
+            self.known.insert(key, Peer::Known(Window::starting_at(signature.sequence)));
+        }
+        right
+    }
+}

@@ -1,0 +1,183 @@
+//! What is done with a message before its contents count: where it comes from, whether it is
+//! authentic, how many came. Cheap checks come first, so a flood costs little.
+
+use std::net::IpAddr;
+
+use super::counters::Refusal;
+use super::event::Arrived;
+use super::world::{Route, World};
+use super::{Node, Output};
+use crate::integrity::{self, Verdict};
+use crate::node::Transmit;
+use crate::wire::{self, ErrorSpec, Fault, Header, Hop, Message, code, kind};
+
+impl Node {
+    /// Takes a message that arrived. What is refused is counted ([`Node::counters`]), and changes
+    /// nothing else.
+    pub fn receive(&mut self, now: u64, world: &mut World<'_>, arrived: &Arrived<'_>) {
+        if let Err(why) = self.take(now, world, arrived) {
+            self.counters.refuse(why);
+        }
+    }
+
+    fn take(&mut self, now: u64, world: &mut World<'_>, arrived: &Arrived<'_>) -> Result<(), Refusal> {
+        if self.config.interface(arrived.interface).is_none() {
+            return Err(Refusal::Interface);
+        }
+        let header = Header::read(arrived.message).map_err(|_| Refusal::Malformed)?;
+        if to_one_hop(header.kind) && !self.config.is_own(arrived.destination) {
+            return self.pass_on(now, world, arrived);
+        }
+        let peer = match header.kind {
+            kind::PATH_ERR | kind::RESV_CONF | kind::CHALLENGE | kind::RESPONSE => arrived.source,
+            _ => wire::peek_hop(arrived.message).ok_or(Refusal::Malformed)?.address,
+        };
+        if self.config.is_own(peer) {
+            return Err(Refusal::OwnHop);
+        }
+        self.authenticate(now, world, arrived, &header, peer)?;
+        // A message with a digest has passed it by now, so a forger cannot use up the rate of a
+        // neighbour that signs.
+        let known = wire::peek_session(arrived.message).is_some_and(|session| self.sessions.contains_key(&session));
+        if !self.rates.take(now, arrived.interface, peer, known) {
+            return Err(Refusal::Rate);
+        }
+        let decoded = match wire::decode(arrived.message) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                return match error.fault {
+                    Fault::UnknownClass { class, ctype } => {
+                        self.bounce(arrived, peer, (code::UNKNOWN_CLASS, class, ctype))
+                    }
+                    Fault::UnknownType { class, ctype } => {
+                        self.bounce(arrived, peer, (code::UNKNOWN_TYPE, class, ctype))
+                    }
+                    _ => Err(Refusal::Malformed),
+                };
+            }
+        };
+        self.counters.receive(header.kind);
+        if let Some(unknown) = decoded.unknown {
+            let code = if unknown.known_class { code::UNKNOWN_TYPE } else { code::UNKNOWN_CLASS };
+            return self.bounce(arrived, peer, (code, unknown.class, unknown.ctype));
+        }
+        match decoded.message {
+            Message::Path(path) => self.on_path(now, world, arrived, header.send_ttl, path),
+            Message::Resv(resv) => self.on_resv(now, world, resv),
+            Message::PathErr(error) => self.on_path_err(arrived, error),
+            Message::ResvErr(error) => self.on_resv_err(now, world, arrived, error),
+            Message::PathTear(tear) => self.on_path_tear(now, world, arrived, &tear),
+            Message::ResvTear(tear) => self.on_resv_tear(now, world, &tear),
+            Message::ResvConf(conf) => self.on_resv_conf(world, arrived, conf),
+            // Both were dealt with when their sender was authenticated.
+            Message::Challenge(_) | Message::Response(_) => Ok(()),
+        }
+    }
+
+    /// RFC 2747 4.2: from a neighbour with keys only what has a right digest and a new sequence
+    /// number. No object is parsed before that.
+    fn authenticate(
+        &mut self,
+        now: u64,
+        world: &mut World<'_>,
+        arrived: &Arrived<'_>,
+        header: &Header,
+        peer: IpAddr,
+    ) -> Result<(), Refusal> {
+        let interface = self.config.interface(arrived.interface).ok_or(Refusal::Interface)?;
+        let neighbour = interface.neighbour(peer).ok_or(Refusal::Neighbour)?;
+        if header.kind == kind::CHALLENGE {
+            return self.on_challenge(now, arrived, peer);
+        }
+        if neighbour.keys.is_empty() {
+            return Ok(());
+        }
+        let signature = integrity::verify(arrived.message, &neighbour.keys)?;
+        if header.kind == kind::RESPONSE {
+            let Ok(Message::Response(answer)) = wire::decode(arrived.message).map(|decoded| decoded.message) else {
+                return Err(Refusal::Malformed);
+            };
+            let right = self.peers.answered(peer, &signature, &answer);
+            return if right { Ok(()) } else { Err(Refusal::Answer) };
+        }
+        let handshake = neighbour.handshake;
+        let cookie = if handshake { (world.random)() } else { 0 };
+        match self.peers.judge(now, peer, &signature, handshake, cookie) {
+            Verdict::Accept => Ok(()),
+            Verdict::Refuse(error) => Err(error.into()),
+            Verdict::Challenge(challenge) => {
+                // The challenge goes where the message came from, unsigned (RFC 2747 4.3).
+                self.send_unsigned(arrived.interface, peer, &Message::Challenge(challenge));
+                Err(Refusal::Handshake)
+            }
+        }
+    }
+
+    /// RFC 2747 4.3: a challenge is answered by the same object, signed. The rate is that of
+    /// messages about unknown sessions, because anybody may send one.
+    fn on_challenge(&mut self, now: u64, arrived: &Arrived<'_>, peer: IpAddr) -> Result<(), Refusal> {
+        if !self.rates.take(now, arrived.interface, peer, false) {
+            return Err(Refusal::Rate);
+        }
+        // Without a key there is nothing to prove.
+        if self.config.interface(arrived.interface).is_none_or(|interface| interface.sign.is_none()) {
+            return Err(Refusal::Answer);
+        }
+        let Ok(Message::Challenge(challenge)) = wire::decode(arrived.message).map(|decoded| decoded.message) else {
+            return Err(Refusal::Malformed);
+        };
+        self.send(arrived.interface, peer, &Message::Response(challenge));
+        Ok(())
+    }
+
+    /// A message between two other nodes, which the kernel gave to this one because of its router
+    /// alert option: it goes on untouched.
+    fn pass_on(&mut self, now: u64, world: &mut World<'_>, arrived: &Arrived<'_>) -> Result<(), Refusal> {
+        if !self.rates.take(now, arrived.interface, arrived.source, false) {
+            return Err(Refusal::Rate);
+        }
+        if arrived.ttl <= 1 {
+            return Err(Refusal::Ttl);
+        }
+        let Route::Interface(interface) = world.routes.route(arrived.destination) else {
+            return Err(Refusal::Route);
+        };
+        if self.config.interface(interface).is_none() {
+            return Err(Refusal::Route);
+        }
+        self.counters.passed_on += 1;
+        self.out.push_back(Output::Send(Transmit {
+            interface,
+            source: arrived.source,
+            destination: arrived.destination,
+            ttl: arrived.ttl - 1,
+            router_alert: true,
+            message: arrived.message.to_vec(),
+        }));
+        Ok(())
+    }
+
+    /// RFC 2205 3.10: an object that must be understood and is not is answered with error 13 or 14,
+    /// whose value is class and C-type.
+    fn bounce(
+        &mut self,
+        arrived: &Arrived<'_>,
+        peer: IpAddr,
+        (code, class, ctype): (u8, u8, u8),
+    ) -> Result<(), Refusal> {
+        let interface = self.config.interface(arrived.interface).ok_or(Refusal::Interface)?;
+        let node = interface.own(peer).ok_or(Refusal::Address)?;
+        let error = ErrorSpec { node, flags: 0, code, value: u16::from_be_bytes([class, ctype]) };
+        let hop = Hop { address: node, handle: interface.id };
+        if let Some(answer) = wire::bounce(arrived.message, error, hop, super::send::TTL) {
+            self.send_bytes(arrived.interface, peer, answer);
+        }
+        Err(Refusal::UnknownObject)
+    }
+}
+
+/// Whether messages of this type go from one RSVP node to the next, with its address as
+/// destination.
+fn to_one_hop(kind: u8) -> bool {
+    !matches!(kind, kind::PATH | kind::PATH_TEAR | kind::RESV_CONF)
+}

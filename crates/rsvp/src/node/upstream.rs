@@ -1,0 +1,171 @@
+//! What is asked of previous hops (RFC 2209, RESV REFRESH): for each of them the merge of what
+//! is reserved here for its senders, when it changes and then again and again.
+
+use std::collections::BTreeMap;
+
+use super::Node;
+use super::event::Event;
+use super::state::{LOCAL, Phop, RsbKey, State, Upstream};
+use super::timing::{Timer, clamp, spread};
+use super::world::World;
+use crate::merge;
+use crate::wire::{Flow, Flowspec, Hop, Message, Resv, ResvTear, Sender, Session, Style, Tspec};
+
+/// The most flow descriptors of a Resv in FF. More go in several messages, so that none becomes
+/// larger than an Ethernet frame: 16 of 60 bytes (IPv6) and about 150 bytes beside.
+const FLOWS: usize = 16;
+
+/// The merge of all requests for a sender, without those that are blockaded (RFC 2205 3.5).
+fn merged(state: &State, sender: &Sender) -> Option<Tspec> {
+    let of_sender = state.requests.values().filter(|rsb| rsb.wanted.filters.contains(sender));
+    let requests: Vec<Tspec> = of_sender.map(|rsb| rsb.wanted.tspec).collect();
+    merge::upstream(&requests, state.blockades.get(sender).map(|blockade| &blockade.refused))
+}
+
+/// What is to be asked of each previous hop. Senders here have none.
+fn wanted(state: &State) -> BTreeMap<Phop, Upstream> {
+    let mut all: BTreeMap<Phop, Upstream> = BTreeMap::new();
+    let Some(style) = state.style() else {
+        return all;
+    };
+    for (sender, psb) in state.paths.iter().filter(|(_, psb)| psb.previous.interface != LOCAL) {
+        let Some(tspec) = merged(state, sender) else {
+            continue;
+        };
+        let upstream = all.entry(psb.previous).or_insert_with(|| Upstream { style, flows: Vec::new() });
+        match upstream.flows.last_mut() {
+            Some(flow) if style != Style::Fixed => {
+                // A reservation that senders share is the largest of what is asked for each.
+                if let Flowspec::ControlledLoad(before) = &flow.flowspec {
+                    flow.flowspec = Flowspec::ControlledLoad(merge::merge(before, &tspec));
+                }
+                flow.filters.push(*sender);
+            }
+            _ => upstream.flows.push(Flow { flowspec: Flowspec::ControlledLoad(tspec), filters: vec![*sender] }),
+        }
+    }
+    all
+}
+
+impl Node {
+    /// Asks previous hops for what is reserved here, if that is not what they were asked for last.
+    /// What is reserved no more is torn down there (RFC 2205 2.4), unless the path state is gone,
+    /// which the previous hop knows.
+    pub(super) fn sync(&mut self, now: u64, world: &mut World<'_>, session: Session) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let wanted = wanted(state);
+        let before = std::mem::take(&mut state.upstream);
+        let mut tears: Vec<(Phop, Style, Vec<Sender>)> = Vec::new();
+        for (phop, upstream) in &before {
+            let there = wanted.get(phop).map(|upstream| senders(&upstream.flows)).unwrap_or_default();
+            let mut gone = senders(&upstream.flows);
+            gone.retain(|sender| !there.contains(sender) && state.paths.contains_key(sender));
+            if !gone.is_empty() {
+                tears.push((*phop, upstream.style, gone));
+            }
+        }
+        let is_new = |phop: &Phop, upstream: &Upstream| {
+            before.get(phop).is_none_or(|old| old.style != upstream.style || old.flows != upstream.flows)
+        };
+        let new = wanted.iter().filter(|(phop, upstream)| is_new(phop, upstream));
+        let new: Vec<Phop> = new.map(|(phop, _)| *phop).collect();
+        let ended: Vec<Phop> = before.keys().filter(|phop| !wanted.contains_key(*phop)).copied().collect();
+        state.upstream = wanted;
+        for phop in ended {
+            self.timers.cancel(Timer::ResvRefresh(session, phop));
+        }
+        for (phop, style, filters) in tears {
+            self.send_resv_tear(session, phop, style, filters);
+        }
+        for phop in new {
+            self.refresh_upstream(now, world, session, phop);
+        }
+        self.tell_senders(session);
+    }
+
+    /// Sends a Resv to a previous hop, and sets the next refresh.
+    pub(super) fn refresh_upstream(&mut self, now: u64, world: &mut World<'_>, session: Session, phop: Phop) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let Some(upstream) = state.upstream.get(&phop).cloned() else {
+            return;
+        };
+        // RFC 2205 2.6: a wish for a confirmation goes with the request upstream, once.
+        let mut confirm = None;
+        let asked = senders(&upstream.flows);
+        for rsb in state.requests.values_mut() {
+            if confirm.is_none() && rsb.wanted.filters.iter().any(|sender| asked.contains(sender)) {
+                confirm = rsb.confirm.take();
+            }
+        }
+        let interface = self.config.interface(phop.interface);
+        let refresh_ms = interface.map_or(30_000, |interface| clamp(interface.refresh_ms));
+        let at = now.saturating_add(spread(refresh_ms, (world.random)()));
+        self.timers.set(Timer::ResvRefresh(session, phop), at);
+        let Some(own) = interface.and_then(|interface| interface.own(phop.address)) else {
+            return;
+        };
+        for flows in upstream.flows.chunks(FLOWS) {
+            let message = Message::Resv(Resv {
+                session,
+                // The handle is the previous hop's own (RFC 2205 A.2).
+                hop: Hop { address: own, handle: phop.handle },
+                refresh_ms,
+                confirm,
+                scope: Vec::new(),
+                style: upstream.style,
+                flows: flows.to_vec(),
+                passed_on: Vec::new(),
+            });
+            self.send(phop.interface, phop.address, &message);
+        }
+    }
+
+    fn send_resv_tear(&mut self, session: Session, phop: Phop, style: Style, filters: Vec<Sender>) {
+        let own = self.config.interface(phop.interface).and_then(|interface| interface.own(phop.address));
+        if let Some(own) = own {
+            let hop = Hop { address: own, handle: phop.handle };
+            let message = Message::ResvTear(ResvTear { session, hop, scope: Vec::new(), style, filters });
+            self.send(phop.interface, phop.address, &message);
+        }
+    }
+
+    /// Tells what is reserved for senders here, if that has changed.
+    fn tell_senders(&mut self, session: Session) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        let mut news: Vec<(Sender, Option<Tspec>)> = Vec::new();
+        for (sender, psb) in state.paths.iter().filter(|(_, psb)| psb.previous.interface == LOCAL) {
+            let reserved = merged(state, sender);
+            if reserved != psb.told {
+                news.push((*sender, reserved));
+            }
+        }
+        for (sender, reserved) in &news {
+            if let Some(psb) = state.paths.get_mut(sender) {
+                psb.told = *reserved;
+            }
+        }
+        for (sender, tspec) in news {
+            self.tell(Event::SenderReserved { session, sender, tspec });
+        }
+    }
+
+    /// The requests of a session that any of these senders is in.
+    pub(super) fn requests_for(&self, session: &Session, filters: &[Sender]) -> Vec<RsbKey> {
+        let Some(state) = self.sessions.get(session) else {
+            return Vec::new();
+        };
+        let with_any = state.requests.iter().filter(|(_, rsb)| rsb.wanted.filters.iter().any(|s| filters.contains(s)));
+        with_any.map(|(key, _)| *key).collect()
+    }
+}
+
+/// The senders of flow descriptors.
+fn senders(flows: &[Flow]) -> Vec<Sender> {
+    flows.iter().flat_map(|flow| flow.filters.iter().copied()).collect()
+}
