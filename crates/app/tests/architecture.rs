@@ -26,6 +26,7 @@ fn dependencies_point_one_way() {
         ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel"]),
+        ("altq-control", &["altq-engine", "altq-config"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
@@ -40,6 +41,7 @@ fn dependencies_point_one_way() {
                 "altq-dataplane",
                 "altq-traffic",
                 "altq-lab",
+                "altq-control",
             ],
         ),
     ]);
@@ -89,7 +91,7 @@ fn the_engine_has_no_clock_and_no_io() {
 
 #[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
-    for name in ["engine", "config", "kernel", "cases", "pages", "simulator", "traffic", "lab", "app"] {
+    for name in ["engine", "config", "kernel", "cases", "pages", "simulator", "traffic", "lab", "control", "app"] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
             if file.ends_with("engine/src/prefetch.rs") {
