@@ -33,8 +33,9 @@ mod ways;
 
 pub use altq_engine::sketch;
 pub use error::Error;
-pub use running::{Loop, Options, Running, Xdp, changes, run};
+pub use running::{Loop, Options, Reach, Running, Xdp, changes, fits, run};
 pub use sys::memory::LargePages;
+pub use sys::peer::{Credentials, credentials};
 pub use sys::signal;
 pub use sys::tcp_info::{TcpInfo, set_max_segment, tcp_info};
 pub use sys::udp;

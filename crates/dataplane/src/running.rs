@@ -17,7 +17,7 @@ use crate::bridge::xdp::Pairs;
 use crate::error::Error;
 use crate::kernel;
 use crate::nfqueue;
-use crate::shaper::{self, Tuning};
+use crate::shaper::{self, Look, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
@@ -58,14 +58,54 @@ pub struct Options {
 /// edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
-/// By name of link, the sender of changes to its loop.
-pub(crate) type Senders = BTreeMap<String, mpsc::Sender<Vec<Change>>>;
+/// By name of link, what reaches its loop.
+pub(crate) type Senders = BTreeMap<String, Handle>;
 
-/// A channel for changes of a link: the sender goes to the others.
-pub(crate) fn channel(senders: &mut Senders, link: &Link) -> mpsc::Receiver<Vec<Change>> {
-    let (sender, receiver) = mpsc::channel();
-    senders.insert(link.name.clone(), sender);
-    receiver
+/// What reaches the loop of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    changes: mpsc::Sender<Vec<Change>>,
+    looks: mpsc::Sender<Look>,
+    /// Wakes the loop.
+    stop: Stop,
+}
+
+/// Channels to the loop of a link that `stop` wakes: the senders go to the others.
+pub(crate) fn channel(
+    senders: &mut Senders,
+    link: &Link,
+    stop: Stop,
+) -> (mpsc::Receiver<Vec<Change>>, mpsc::Receiver<Look>) {
+    let ((changes, to_change), (looks, to_look)) = (mpsc::channel(), mpsc::channel());
+    senders.insert(link.name.clone(), Handle { changes, looks, stop });
+    (to_change, to_look)
+}
+
+/// Reaches the loops of running links from another thread. Nothing here waits for a loop.
+#[derive(Clone, Debug)]
+pub struct Reach(Senders);
+
+impl Reach {
+    /// Sends changes to the loop of a link, which is woken and makes them between two packets.
+    /// [`changes`] finds them. False if no such link runs.
+    pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
+        self.0.get(link).is_some_and(|handle| {
+            let sent = handle.changes.send(changes).is_ok();
+            handle.stop.wake();
+            sent
+        })
+    }
+
+    /// Makes the loop of a link, which is woken, call a function with its engine between two
+    /// packets. The loop does nothing else meanwhile, so the function must be short. False if no
+    /// such link runs.
+    pub fn look(&self, link: &str, look: Look) -> bool {
+        self.0.get(link).is_some_and(|handle| {
+            let sent = handle.looks.send(look).is_ok();
+            handle.stop.wake();
+            sent
+        })
+    }
 }
 
 /// By name, the links that the kernel executes.
@@ -74,7 +114,7 @@ pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
 /// Running links. Dropping it stops them.
 pub struct Running {
     stop: Stop,
-    senders: Senders,
+    reach: Reach,
     standing: Standing,
     snapshots: mpsc::Receiver<Snapshot>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
@@ -99,11 +139,9 @@ impl Running {
         self.stop.clone()
     }
 
-    /// Sends changes to the loop of a link, which makes them between two packets: in its next turn,
-    /// after a snapshot's interval at the latest. [`changes`] finds them. False if no such link
-    /// runs.
-    pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
-        self.senders.get(link).is_some_and(|sender| sender.send(changes).is_ok())
+    /// Reaches the loops, to change their links and to look at their engines.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// Sets a link that the kernel executes up in place of the one of its name, in the calling
@@ -243,12 +281,13 @@ impl Starting {
     pub fn start(self) -> Result<Running, Error> {
         let Starting { stop, mut notes, senders, standing, realtime, processors, loops, .. } = self;
         let (send, snapshots) = mpsc::channel();
+        let reach = Reach(senders);
         let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
         let awake = awake.unwrap_or_else(|error| {
             notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
             None
         });
-        let mut running = Running { stop, senders, standing, snapshots, threads: Vec::new(), notes, _awake: awake };
+        let mut running = Running { stop, reach, standing, snapshots, threads: Vec::new(), notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
             true => vec![None],
@@ -339,6 +378,19 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
 /// # Errors
 /// Says what only a new start can change.
 pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, String> {
+    fits(from, to, tuning)?;
+    if to.path() == Some(Path::Kernel) {
+        return Ok(Vec::new());
+    }
+    altq_config::changes(from, to)
+}
+
+/// Checks that what the path of a running link has set up at the start also serves `to`. Nothing is
+/// said of the engine.
+///
+/// # Errors
+/// Says what only a new start can change.
+pub fn fits(from: &Link, to: &Link, tuning: Tuning) -> Result<(), String> {
     if from.device != to.device {
         return Err("its device".to_owned());
     }
@@ -346,18 +398,18 @@ pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, St
         return Err("its path".to_owned());
     }
     if to.path() == Some(Path::Kernel) {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let bytes = !matches!(from.device, Some(Device::Interface { .. }));
-    if shaper::frames(to, tuning.memory, bytes) > shaper::frames(from, tuning.memory, bytes) {
+    if shaper::frames(to, tuning, bytes) > shaper::frames(from, tuning, bytes) {
         return Err("how many packets its queues hold together, for which there are slots since the start".to_owned());
     }
     if let Some(Device::Interface { .. }) = &from.device
-        && let Some(fixed) = nfqueue::fixed(from, to, tuning.memory)
+        && let Some(fixed) = nfqueue::fixed(from, to, tuning)
     {
         return Err(fixed.to_owned());
     }
-    altq_config::changes(from, to)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -311,7 +311,7 @@ impl Edge for QueueEdge {
         ];
         wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.look_at), self.spin)?;
         let [netlink, stop] = watched.map(|fd| fd.revents());
-        Ok(Woken { frames: !netlink.is_empty(), stop: !stop.is_empty() })
+        Ok(Woken { frames: !netlink.is_empty(), stop: !stop.is_empty() && self.stop.ends() })
     }
 
     fn stopped(&mut self) -> bool {

@@ -8,6 +8,7 @@ pub mod mapping;
 pub mod memory;
 pub mod netlink;
 pub mod packet;
+pub mod peer;
 pub mod ring;
 pub mod signal;
 pub mod tcp_info;

@@ -46,7 +46,7 @@ pub fn reload(args: &Args, tuning: Tuning, shaped: &mut [Shaped], running: &Runn
                 *own = Shaped::new(link);
                 if !changes.is_empty() {
                     // A loop that has ended is about to end all others, which is said then.
-                    running.change(&link.name, changes);
+                    running.reach().change(&link.name, changes);
                 }
             }
             match all {
