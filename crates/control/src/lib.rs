@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod document;
 pub mod fault;
 pub mod line;
 pub mod prefix;

@@ -3,8 +3,8 @@
 //! Reading is strict: a field that is not known, is given twice or has another kind of value is an
 //! error, and nothing is done then.
 
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use crate::fault::{Code, Fault};
 use crate::prefix::Prefix;
@@ -245,21 +245,50 @@ struct SetSubscribers {
     subscribers: Vec<Written>,
 }
 
-#[derive(Deserialize)]
+/// A subscriber as it is written in requests and lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
-    id: String,
-    addr: Vec<String>,
-    classes: Vec<WrittenPlace>,
+pub struct Written {
+    /// Its name.
+    pub id: String,
+    /// Its addresses and prefixes.
+    pub addr: Vec<String>,
+    /// Its classes.
+    pub classes: Vec<WrittenPlace>,
 }
 
-#[derive(Deserialize)]
+/// The class of a subscriber as it is written: with either a rate or words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenPlace {
-    link: String,
-    within: Option<String>,
-    rate_bit_s: Option<u64>,
-    words: Option<String>,
+pub struct WrittenPlace {
+    /// The link.
+    pub link: String,
+    /// The class above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    /// The rate that it gets, bit/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bit_s: Option<u64>,
+    /// Its words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+}
+
+impl From<&Subscriber> for Written {
+    fn from(subscriber: &Subscriber) -> Written {
+        let place = |place: &Place| {
+            let (rate_bit_s, words) = match &place.gets {
+                Gets::Rate(rate) => (Some(*rate), None),
+                Gets::Words(words) => (None, Some(words.clone())),
+            };
+            WrittenPlace { link: place.link.clone(), within: place.within.clone(), rate_bit_s, words }
+        };
+        Written {
+            id: subscriber.id.clone(),
+            addr: subscriber.addresses.iter().map(Prefix::to_string).collect(),
+            classes: subscriber.classes.iter().map(place).collect(),
+        }
+    }
 }
 
 impl SetSubscribers {
@@ -273,6 +302,7 @@ impl SetSubscribers {
 }
 
 impl Written {
+    /// Checks it.
     fn read(self) -> Result<Subscriber, Fault> {
         let id = name("subscriber", self.id)?;
         let of = |message: String| Fault::usage(format!("subscriber {id}: {message}"));

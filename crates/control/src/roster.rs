@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use altq_config::{Class, Link, Span};
+use altq_config::{Class, Link, Path, Span};
 use altq_engine::classify::{Field, Rule, Term, Values};
 use altq_engine::settings::{Limit, Settings};
 use altq_engine::spec::{ClassId, ClassSpec, ROOT, SpecError};
 use altq_engine::units::Rate;
 use altq_engine::{Change, Engine};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::prefix::Prefix;
@@ -30,7 +30,7 @@ const SHORTEST: usize = 28;
 pub type Changes = Vec<(String, Vec<Change>)>;
 
 /// What has become of a request about several subscribers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// How many have come, changed or gone.
     pub done: usize,
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 /// A subscriber that stays as it was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Its name.
     pub id: String,
@@ -264,6 +264,10 @@ impl Roster {
     ) -> Result<Planned, Fault> {
         let room = self.room;
         let tree = &mut self.links[at];
+        if tree.link.path() == Some(Path::Kernel) {
+            let fault = Fault::refused(format!("the kernel executes link `{}`, so it takes no subscribers", place.link));
+            return Err(fault.help("leave `path kernel` out of the link, so that altq executes it"));
+        }
         let parent = tree.parent(place)?;
         let spec = tree.read(parent, &place.gets)?;
         if tree.link.class(id).is_some_and(|class| Some(class) != old) {

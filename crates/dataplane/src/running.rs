@@ -81,15 +81,24 @@ pub(crate) fn channel(
     (to_change, to_look)
 }
 
-/// Reaches the loops of running links from another thread. Nothing here waits for a loop.
+/// Reaches running links from another thread: the loops of those that altq itself executes, and
+/// the trees of those that the kernel executes. Nothing here waits for a loop.
 #[derive(Clone, Debug)]
-pub struct Reach(Senders);
+pub struct Reach {
+    loops: Senders,
+    standing: Standing,
+}
 
 impl Reach {
+    /// The names of the links that have a loop.
+    pub fn loops(&self) -> impl Iterator<Item = &str> {
+        self.loops.keys().map(String::as_str)
+    }
+
     /// Sends changes to the loop of a link, which is woken and makes them between two packets.
-    /// [`changes`] finds them. False if no such link runs.
+    /// [`changes`] finds them. False if no such link has a loop.
     pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
-        self.0.get(link).is_some_and(|handle| {
+        self.loops.get(link).is_some_and(|handle| {
             let sent = handle.changes.send(changes).is_ok();
             handle.stop.wake();
             sent
@@ -98,13 +107,30 @@ impl Reach {
 
     /// Makes the loop of a link, which is woken, call a function with its engine between two
     /// packets. The loop does nothing else meanwhile, so the function must be short. False if no
-    /// such link runs.
+    /// such link has a loop.
     pub fn look(&self, link: &str, look: Look) -> bool {
-        self.0.get(link).is_some_and(|handle| {
+        self.loops.get(link).is_some_and(|handle| {
             let sent = handle.looks.send(look).is_ok();
             handle.stop.wake();
             sent
         })
+    }
+
+    /// Sets a link that the kernel executes up in place of the one of its name, in the calling
+    /// thread's network namespace. Other links are left alone.
+    ///
+    /// # Errors
+    /// As [`kernel::set_up`]; what stood before stays.
+    pub fn replace(&self, link: &Link) -> Result<kernel::Done, Error> {
+        let (Some(stands), Some(Device::Interface { name, ingress })) = (self.standing.get(&link.name), &link.device)
+        else {
+            return Ok(kernel::Done::Stood);
+        };
+        // Nobody counts while the tree changes.
+        let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = kernel::set_up(name, *ingress, link)?;
+        *stands = Arc::new(link.clone());
+        Ok(done)
     }
 }
 
@@ -115,7 +141,6 @@ pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
 pub struct Running {
     stop: Stop,
     reach: Reach,
-    standing: Standing,
     snapshots: mpsc::Receiver<Snapshot>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     notes: Vec<String>,
@@ -139,26 +164,9 @@ impl Running {
         self.stop.clone()
     }
 
-    /// Reaches the loops, to change their links and to look at their engines.
+    /// Reaches the links, to change them and to look at their engines.
     pub fn reach(&self) -> &Reach {
         &self.reach
-    }
-
-    /// Sets a link that the kernel executes up in place of the one of its name, in the calling
-    /// thread's network namespace. Other links are left alone.
-    ///
-    /// # Errors
-    /// As [`kernel::set_up`]; what stood before stays.
-    pub fn replace(&self, link: &Link) -> Result<kernel::Done, Error> {
-        let (Some(stands), Some(Device::Interface { name, ingress })) = (self.standing.get(&link.name), &link.device)
-        else {
-            return Ok(kernel::Done::Stood);
-        };
-        // Nobody counts while the tree changes.
-        let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = kernel::set_up(name, *ingress, link)?;
-        *stands = Arc::new(link.clone());
-        Ok(done)
     }
 
     /// Asks all loops to end. Each sends a last snapshot.
@@ -281,13 +289,13 @@ impl Starting {
     pub fn start(self) -> Result<Running, Error> {
         let Starting { stop, mut notes, senders, standing, realtime, processors, loops, .. } = self;
         let (send, snapshots) = mpsc::channel();
-        let reach = Reach(senders);
+        let reach = Reach { loops: senders, standing };
         let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
         let awake = awake.unwrap_or_else(|error| {
             notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
             None
         });
-        let mut running = Running { stop, reach, standing, snapshots, threads: Vec::new(), notes, _awake: awake };
+        let mut running = Running { stop, reach, snapshots, threads: Vec::new(), notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
             true => vec![None],

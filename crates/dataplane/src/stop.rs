@@ -9,8 +9,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A signal to all loops that hold a copy of it. Once set, it stays set.
 ///
-/// Copies share a descriptor that a loop polls. A copy [for a loop](Stop::for_loop) has a descriptor
-/// of its own, so that this loop can be woken alone.
+/// Copies share a descriptor that a loop polls. A copy [for a loop](Stop::for_loop) has one of its
+/// own, so that this loop can be woken alone.
 #[derive(Clone, Debug)]
 pub struct Stop {
     all: Arc<All>,

@@ -38,7 +38,10 @@ fn requests_are_read() {
             Place { link: link("up"), within: within("homes"), gets: Gets::Words("share 1%".into()) },
         ],
     };
-    assert_eq!(reads(text), Request::SetSubscribers(vec![expected]));
+    assert_eq!(reads(text), Request::SetSubscribers(vec![expected.clone()]));
+    let again = serde_json::to_string(&Written::from(&expected)).unwrap();
+    let again = format!(r#"{{"op":"subscriber.set","subscribers":[{again}]}}"#);
+    assert_eq!(reads(&again), Request::SetSubscribers(vec![expected]), "what is listed can be set again");
     assert_eq!(
         reads(r#"{"op":"subscriber.del","ids":["4711","b"]}"#),
         Request::DeleteSubscribers(vec!["4711".into(), "b".into()])
