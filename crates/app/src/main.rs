@@ -10,6 +10,7 @@ mod demo;
 mod exit;
 #[cfg(feature = "experiments")]
 mod export;
+mod notify;
 mod output;
 mod pattern;
 mod policy;

@@ -21,6 +21,7 @@ pub mod request;
 pub mod rights;
 pub mod roster;
 pub mod server;
+pub mod supervision;
 mod words;
 
 pub use fault::{Code, Fault};

@@ -33,7 +33,7 @@ mod ways;
 
 pub use altq_engine::sketch;
 pub use error::Error;
-pub use running::{Loop, Options, Reach, Running, Xdp, changes, fits, run};
+pub use running::{Loop, Options, Reach, Running, Xdp, changes, fits, run, sweep};
 pub use sys::memory::LargePages;
 pub use sys::peer::{Credentials, credentials};
 pub use sys::signal;

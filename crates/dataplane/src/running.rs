@@ -16,6 +16,7 @@ use crate::bridge;
 use crate::bridge::xdp::Pairs;
 use crate::error::Error;
 use crate::kernel;
+use crate::lock::Lock;
 use crate::nfqueue;
 use crate::shaper::{self, Look, Tuning};
 use crate::stats::Snapshot;
@@ -380,8 +381,29 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     starting.start()
 }
 
+/// Takes away what a killed process has left of these links, in the network namespace of the
+/// calling thread: rules of the firewall, and qdiscs of links that the kernel executes. Links that
+/// another process shapes are left alone, and so is what `altq run --detach` has set up.
+///
+/// # Errors
+/// [`Error::Steering`] if rules stay, [`Error::Kernel`] if qdiscs do.
+pub fn sweep(links: &[&Link]) -> Result<(), Error> {
+    let mut result = Ok(());
+    for link in links {
+        if let Some(Device::Interface { name, ingress }) = &link.device {
+            // Where another process shapes now, the rules are its own.
+            let Ok(_lock) = Lock::take(name, *ingress) else { continue };
+            result = result.and(match link.path() {
+                Some(Path::Kernel) => kernel::sweep(name, *ingress),
+                _ => nfqueue::steer::sweep(name, *ingress),
+            });
+        }
+    }
+    result
+}
+
 /// The changes that turn the running link `from` into `to`, while its packets stay queued. There
-/// are none for a link that the kernel executes: [`Running::replace`] sets `to` up.
+/// are none for a link that the kernel executes: [`Reach::replace`] sets `to` up.
 ///
 /// # Errors
 /// Says what only a new start can change.

@@ -1,11 +1,13 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
 mod answers;
+mod heart;
 mod listen;
 mod live;
 mod reload;
 mod shaped;
 mod stat;
+mod supervise;
 mod table;
 #[cfg(feature = "experiments")]
 mod tool;
@@ -25,10 +27,11 @@ use anyhow::Context as _;
 
 use crate::commands::check::refused_by_kernel;
 use crate::exit::Exit;
+use crate::notify::Manager;
 use crate::output;
 use crate::policy::{PolicyFile, print_findings};
 use crate::socket::Socket;
-use listen::{Listening, Wanted};
+use listen::{Opened, Wanted};
 use live::Live;
 
 /// A SIGHUP is answered within this time.
@@ -87,6 +90,15 @@ pub struct Args {
     /// Room for the classes of so many subscribers, with queues of 50 packets each
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     subscribers: u32,
+    /// Shapes in a process of its own, which is watched and started again; prints no tables
+    #[arg(long, conflicts_with = "json")]
+    supervise: bool,
+    /// With --supervise: a worker that is silent for so long is killed, so that packets pass
+    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = patience)]
+    watchdog: Nanos,
+    /// What a supervisor gives its worker as standard input
+    #[arg(long, hide = true, value_parser = ["socket", "alone"])]
+    worker: Option<String>,
 }
 
 /// When AF_XDP carries bridges.
@@ -120,6 +132,13 @@ fn spin(word: &str) -> Result<Nanos, String> {
 /// Packets for which each subscriber gets room in each link.
 const QUEUE: usize = 50;
 
+fn patience(word: &str) -> Result<Nanos, String> {
+    match literal::time_with_unit(word)? {
+        time if time < 100_000_000 => Err("at least 100ms: a worker beats every 25 ms".into()),
+        time => Ok(time),
+    }
+}
+
 fn mode(word: &str) -> Result<u32, String> {
     match u32::from_str_radix(word, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
@@ -152,6 +171,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.detach {
         return Ok(detach(&links));
     }
+    if args.supervise {
+        let socket = match socket(args) {
+            Ok(socket) => socket,
+            Err(exit) => return Ok(exit),
+        };
+        return supervise::supervise(&links, socket.as_ref(), args.watchdog);
+    }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
@@ -172,12 +198,26 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let live = Live::new(&links, running.reach().clone(), tuning);
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
-    let listening = match listen(args, &live, &running) {
-        Ok(listening) => listening,
+    let socket = match socket(args) {
+        Ok(socket) => socket,
         Err(exit) => return Ok(exit),
     };
+    let stop = running.stopper();
+    let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), &stop));
+    let answering = answering.transpose().context("the control socket cannot be used")?;
+    let manager = args.worker.is_none().then(Manager::of_environment);
+    match &manager {
+        Some(manager) => manager.tell("READY=1"),
+        None => {
+            let names = links.iter().map(|link| link.name.clone()).collect();
+            heart::start(names, running.reach().clone(), stop).context("the supervisor cannot be told")?;
+        }
+    }
     let printed = show(args, &live, &running, &hangup);
-    drop(listening);
+    if let Some(manager) = &manager {
+        manager.tell("STOPPING=1");
+    }
+    drop(answering);
     running.stop();
     if let Err(error) = running.wait() {
         eprintln!("altq run: {error}");
@@ -227,16 +267,19 @@ fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, S
     }
 }
 
-/// Makes the control socket. If nobody has chosen its path, altq runs without it where it cannot be
-/// made, and says so.
-fn listen(args: &Args, live: &Arc<Live>, running: &Running) -> Result<Option<Listening>, Exit> {
-    if args.no_socket {
-        return Ok(None);
-    }
+/// Makes the control socket, or takes the supervisor's. If nobody has chosen its path, altq runs
+/// without it where it cannot be made, and says so.
+fn socket(args: &Args) -> Result<Option<Opened>, Exit> {
     let (path, chosen) = args.socket.path();
     let wanted = Wanted { path: &path, group: args.group.as_deref(), mode: args.socket_mode };
-    match listen::listen(&wanted, live.clone(), &running.stopper()) {
-        Ok(listening) => Ok(Some(listening)),
+    let opened = match args.worker.as_deref() {
+        None if args.no_socket => return Ok(None),
+        None => listen::open(&wanted),
+        Some("socket") => listen::inherited(&wanted),
+        Some(_) => return Ok(None),
+    };
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
         Err(problem) if chosen || args.group.is_some() => {
             eprintln!("altq run: {}", problem.message);
             Err(problem.exit)
@@ -279,7 +322,7 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup) -> io::Res
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        if args.quiet || news < links {
+        if args.quiet || args.worker.is_some() || news < links {
             continue;
         }
         let Some(shown) = live.lock().shown() else { continue };

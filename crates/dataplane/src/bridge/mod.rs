@@ -10,6 +10,7 @@
 mod edge;
 mod ends;
 mod forward;
+mod standby;
 pub(crate) mod xdp;
 
 use altq_config::Link;
@@ -26,6 +27,7 @@ use crate::sys::interface::Interface;
 use crate::ways::Way;
 pub use edge::OneWay;
 pub use forward::forward;
+pub use standby::Standby;
 use xdp::RingWay;
 
 /// Opens the interfaces of `links`, in the network namespace of the calling thread, and shapes

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -42,52 +43,90 @@ pub struct Problem {
     pub message: String,
 }
 
-/// A socket on which somebody answers, while links run. Dropping it ends them, and takes its file
-/// away.
-pub struct Listening {
-    path: PathBuf,
-    /// The file's device and number: another altq may have put its own there since.
-    file: (u64, u64),
+/// A socket that listens. Dropping it takes its file away.
+pub struct Opened {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Who may change things by it.
+    pub writers: Writers,
+    /// Its file, with the file's device and number: another altq may have put its own there since.
+    /// `None` if another process has made it.
+    file: Option<(PathBuf, (u64, u64))>,
+}
+
+/// Makes the socket.
+///
+/// # Errors
+/// Somebody else answers there, the file cannot be made, or the group does not exist.
+pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Problem> {
+    let (listener, group) = make(wanted)?;
+    let found = std::fs::symlink_metadata(wanted.path);
+    let found = found.map_err(|error| problem(wanted.path, "cannot be looked at", &error))?;
+    let file = Some((wanted.path.to_owned(), (found.dev(), found.ino())));
+    Ok(Opened { listener, writers: writers(group), file })
+}
+
+/// The socket that the supervisor has made, which is the standard input of its worker.
+///
+/// # Errors
+/// The group does not exist, or the descriptor cannot be copied.
+pub fn inherited(wanted: &Wanted<'_>) -> Result<Opened, Problem> {
+    let group = group(wanted.group)?;
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.map_err(|error| problem(wanted.path, "cannot be used", &error))?;
+    Ok(Opened { listener: UnixListener::from(socket), writers: writers(group), file: None })
+}
+
+fn writers(group: Option<u32>) -> Writers {
+    Writers { owner: rustix::process::geteuid().as_raw(), group }
+}
+
+/// Who is at the other end of a connection.
+///
+/// # Errors
+/// That of the kernel.
+pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
+    credentials(stream).map(|found| Peer { pid: found.pid, uid: found.uid, groups: found.groups })
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let Some((path, file)) = &self.file else { return };
+        if std::fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == *file) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A thread that answers while links run. Dropping it ends them.
+pub struct Answering {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Makes the socket, and answers on it in a thread until `stop` is set.
+/// Answers on a socket, in a thread, until `stop` is set.
 ///
 /// # Errors
-/// Somebody else answers there, the file cannot be made, or the group does not exist.
-pub fn listen(wanted: &Wanted<'_>, live: Arc<Live>, stop: &Stop) -> Result<Listening, Problem> {
-    let failed = |what: &str, error: io::Error| problem(wanted.path, what, &error);
-    let (listener, group) = make(wanted)?;
-    let file = std::fs::symlink_metadata(wanted.path).map_err(|error| failed("cannot be looked at", error))?;
-    let writers = Writers { owner: rustix::process::geteuid().as_raw(), group };
-    let peer = |stream: &UnixStream| {
-        credentials(stream).map(|found| Peer { pid: found.pid, uid: found.uid, groups: found.groups })
-    };
-    let server = Server::new(listener, writers, Limits::default(), peer);
-    let mut server = server.map_err(|error| failed("cannot be used", error))?;
-    let stop = stop.for_loop().map_err(|error| failed("cannot be stopped", error))?;
+/// Those of the socket, and of starting a thread.
+pub fn answer(socket: &Opened, live: Arc<Live>, stop: &Stop) -> io::Result<Answering> {
+    let mut server = Server::new(socket.listener.try_clone()?, socket.writers, Limits::default(), peer)?;
+    let stop = stop.for_loop()?;
     let stopped = stop.clone();
     let work = move || {
         if let Err(error) = server.run(&mut Answers::new(live), &stopped) {
             eprintln!("altq run: nobody answers on the control socket any more: {error}");
         }
     };
-    let thread = std::thread::Builder::new().name("altq control".to_owned()).spawn(work);
-    let thread = Some(thread.map_err(|error| failed("has no thread", error))?);
-    Ok(Listening { path: wanted.path.to_owned(), file: (file.dev(), file.ino()), stop, thread })
+    let thread = std::thread::Builder::new().name("altq control".to_owned()).spawn(work)?;
+    Ok(Answering { stop, thread: Some(thread) })
 }
 
-impl Drop for Listening {
+impl Drop for Answering {
     fn drop(&mut self) {
         self.stop.set();
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, the message has been printed.
             let _ = thread.join();
-        }
-        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file);
-        if ours {
-            let _ = std::fs::remove_file(&self.path);
         }
     }
 }

@@ -1,0 +1,371 @@
+//! `altq run --supervise`: a process that shapes nothing itself starts a worker, watches over it,
+//! and sees to it that packets pass when the worker does not shape (docs/service.md).
+//!
+//! The worker is the same program, started anew with the same arguments: an `exec` gives it an
+//! address space of its own, and none of the supervisor's descriptors but two. Its standard output
+//! is a pipe to the supervisor, on which it beats ([`heart`](super::heart)). Its standard input is
+//! the listening control socket. While no worker shapes, the supervisor answers there itself.
+
+use std::io::{self, PipeReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use altq_config::Link;
+use altq_control::document::{BYPASS, LinkStatus, Status};
+use altq_control::line::Lines;
+use altq_control::reply::{Body, body};
+use altq_control::rights::{Peer, Writers};
+use altq_control::server::{Limits, Server, Service};
+use altq_control::supervision::{Act, Supervision};
+use altq_control::{Code, Fault, Request};
+use altq_dataplane::bridge::Standby;
+use altq_dataplane::signal::{Hangup, Watch};
+use altq_dataplane::stop::Stop;
+use altq_engine::units::Nanos;
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::listen::{Opened, peer};
+use super::stat::path;
+use crate::exit::Exit;
+use crate::notify::{Manager, watchdog};
+
+/// How long a worker may take to end when it is asked to.
+const ENDING: Duration = Duration::from_secs(5);
+/// The flag that makes a supervisor; a worker does not get it.
+const FLAG: &str = "--supervise";
+
+/// A worker.
+struct Worker {
+    child: Child,
+    beats: PipeReader,
+    lines: Lines,
+    /// Readable when it has ended.
+    end: OwnedFd,
+}
+
+/// The supervisor.
+struct Supervisor<'a> {
+    links: &'a [&'a Link],
+    socket: Option<&'a Opened>,
+    began: Instant,
+    watch: Supervision,
+    worker: Option<Worker>,
+    /// True if a worker has ever shaped.
+    shaped: bool,
+    away: Option<Away>,
+    standby: Option<Standby>,
+    manager: Manager,
+}
+
+/// Supervises a worker until a signal comes, or until the worker ends as it should.
+///
+/// # Errors
+/// Signals cannot be watched, or no worker can be started.
+pub fn supervise(links: &[&Link], socket: Option<&Opened>, patience: Nanos) -> anyhow::Result<Exit> {
+    // Signals are blocked before any thread starts. A child gets none of that.
+    let ending = Watch::new().context("signals cannot be watched")?;
+    let hangup = Hangup::new().context("signals cannot be watched")?;
+    Standby::sweep(links);
+    let (began, manager) = (Instant::now(), Manager::of_environment());
+    let watch = Supervision::new(0, patience);
+    let (worker, away, standby) = (None, None, None);
+    let mut supervisor = Supervisor { links, socket, began, watch, worker, shaped: false, away, standby, manager };
+    let exit = supervisor.run(&ending, &hangup);
+    supervisor.manager.tell("STOPPING=1");
+    let clean = supervisor.end();
+    drop(supervisor);
+    if !clean && let Err(error) = altq_dataplane::sweep(links) {
+        eprintln!("altq run: {error}");
+    }
+    exit
+}
+
+impl Supervisor<'_> {
+    fn now(&self) -> Nanos {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
+
+    fn run(&mut self, ending: &Watch, hangup: &Hangup) -> anyhow::Result<Exit> {
+        let watchdog = watchdog().map(|time| time / 3);
+        loop {
+            match self.watch.due(self.now()) {
+                Act::Start => self.start().context("a worker cannot be started")?,
+                Act::Kill(reason) => {
+                    self.kill();
+                    self.down(&reason);
+                    continue;
+                }
+                Act::Nothing => {}
+            }
+            let mut wait = Duration::from_nanos(self.watch.deadline().saturating_sub(self.now()));
+            if let Some(time) = watchdog {
+                self.manager.tell("WATCHDOG=1");
+                wait = wait.min(time);
+            }
+            self.wait(ending, hangup, wait)?;
+            if hangup.seen() {
+                self.signal(Signal::HUP);
+            }
+            if ending.seen() {
+                return Ok(Exit::Ok);
+            }
+            self.listen();
+            if let Some(status) = self.ended()? {
+                self.worker = None;
+                match status.code() {
+                    Some(0) => return Ok(Exit::Ok),
+                    // What keeps the first worker from shaping keeps the others too.
+                    Some(code) if !self.shaped => return Ok(exit_of(code)),
+                    Some(code) => self.down(&format!("the worker ended with code {code}")),
+                    None => self.down(&format!("the worker was ended by signal {}", status.signal().unwrap_or(0))),
+                }
+            }
+        }
+    }
+
+    /// Waits until something happens, but no longer than `most`.
+    fn wait(&self, ending: &Watch, hangup: &Hangup, most: Duration) -> io::Result<()> {
+        let mut watched =
+            vec![PollFd::new(ending, PollFlags::IN), PollFd::new(hangup, PollFlags::IN)];
+        if let Some(worker) = &self.worker {
+            watched.push(PollFd::new(&worker.beats, PollFlags::IN));
+            watched.push(PollFd::new(&worker.end, PollFlags::IN));
+        }
+        let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos() as _ };
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Starts a worker.
+    fn start(&mut self) -> io::Result<()> {
+        // altq's own bridge takes over: for a moment nothing passes.
+        self.standby = None;
+        let (beats, heart) = io::pipe()?;
+        // This very program, also where its file was replaced since.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(std::env::args_os().skip(1).filter(|argument| argument != FLAG)).stdout(heart);
+        match self.socket {
+            Some(socket) => {
+                let listener = OwnedFd::from(socket.listener.try_clone()?);
+                command.args(["--worker", "socket"]).stdin(Stdio::from(listener));
+            }
+            None => {
+                command.args(["--worker", "alone"]).stdin(Stdio::null());
+            }
+        }
+        let child = command.spawn()?;
+        // The worker alone has the other end of the pipe.
+        drop(command);
+        let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        self.worker = Some(Worker { child, beats, lines: Lines::default(), end });
+        Ok(())
+    }
+
+    /// Reads what the worker has said.
+    fn listen(&mut self) {
+        let now = self.now();
+        let Some(worker) = &mut self.worker else { return };
+        let mut watched = [PollFd::new(&worker.beats, PollFlags::IN)];
+        let there = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        if !there.is_ok_and(|count| count > 0) {
+            return;
+        }
+        let mut bytes = [0; 4096];
+        // The end of the pipe is that of the worker, which the other descriptor tells.
+        let count = worker.beats.read(&mut bytes).unwrap_or(0);
+        worker.lines.push(bytes.get(..count).unwrap_or_default());
+        let mut beats = 0;
+        while let Ok(Some(_)) = worker.lines.take(4096) {
+            beats += 1;
+        }
+        if beats > 0 && self.watch.beat(now) {
+            self.up();
+        }
+    }
+
+    /// A worker shapes.
+    fn up(&mut self) {
+        self.away = None;
+        if self.shaped {
+            eprintln!("altq run: packets are shaped again");
+        }
+        self.manager.tell("READY=1\nSTATUS=shaping");
+        self.shaped = true;
+    }
+
+    /// A worker has ended.
+    fn down(&mut self, reason: &str) {
+        let wait = self.watch.ended(self.now(), reason);
+        let next = match wait {
+            0 => "at once".to_owned(),
+            wait => format!("in {:.1} s", wait as f64 / 1e9),
+        };
+        eprintln!("altq run: BYPASS: packets pass unshaped: {reason}; the next worker starts {next}");
+        self.manager.tell(&format!("STATUS=BYPASS: packets pass unshaped: {reason}"));
+        let mut told = reason.to_owned();
+        if wait > 0 {
+            // A bridge of altq's forwards nothing by itself. Where the worker starts at once,
+            // setting up another one would take as long.
+            match Standby::new(self.links) {
+                Ok(standby) => self.standby = Some(standby).filter(|standby| !standby.is_empty()),
+                Err(error) => {
+                    told += &format!("; bridges forward nothing: {error}");
+                    eprintln!("altq run: bridges forward nothing meanwhile: {error}");
+                }
+            }
+        }
+        match (&self.away, self.socket) {
+            (Some(away), _) => away.tell(&told),
+            (None, Some(socket)) => match Away::start(socket, self.links, &told) {
+                Ok(away) => self.away = Some(away),
+                Err(error) => eprintln!("altq run: nobody answers on the control socket meanwhile: {error}"),
+            },
+            (None, None) => {}
+        }
+    }
+
+    /// Whether the worker has ended, and how.
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        match &mut self.worker {
+            Some(worker) => worker.child.try_wait(),
+            None => Ok(None),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(worker) = &self.worker {
+            // It may have ended meanwhile.
+            let _ = pidfd_send_signal(&worker.end, signal);
+        }
+    }
+
+    /// Kills the worker, stopped or not, and waits for its end.
+    fn kill(&mut self) {
+        if let Some(mut worker) = self.worker.take() {
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+    }
+
+    /// Asks the worker to end. True if it has ended as it should, and so has taken its rules away.
+    fn end(&mut self) -> bool {
+        self.signal(Signal::TERM);
+        let Some(worker) = &mut self.worker else { return false };
+        let end = Instant::now() + ENDING;
+        while Instant::now() < end {
+            if let Ok(Some(status)) = worker.child.try_wait() {
+                self.worker = None;
+                return status.success();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        eprintln!("altq run: the worker did not end within {} s, and is killed", ENDING.as_secs());
+        self.kill();
+        false
+    }
+}
+
+impl Drop for Supervisor<'_> {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The exit code of a worker as that of the command.
+fn exit_of(code: i32) -> Exit {
+    let all = [Exit::Usage, Exit::Differs, Exit::Bypassed, Exit::Refused, Exit::NotPermitted, Exit::Unsupported];
+    all.into_iter().find(|exit| *exit as i32 == code).unwrap_or(Exit::Failed)
+}
+
+/// Answers clients while no worker shapes. Dropping it ends that.
+struct Away {
+    reason: Arc<Mutex<String>>,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Away {
+    fn start(socket: &Opened, links: &[&Link], reason: &str) -> io::Result<Away> {
+        let stop = Stop::new()?;
+        let reason = Arc::new(Mutex::new(reason.to_owned()));
+        let names = links.iter().map(|link| (link.name.clone(), path(link))).collect();
+        let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone() };
+        let mut server = server(socket.listener.try_clone()?, socket.writers)?;
+        let stopped = stop.clone();
+        let work = move || {
+            if let Err(error) = server.run(&mut answers, &stopped) {
+                eprintln!("altq run: nobody answers on the control socket: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("altq control".to_owned()).spawn(work)?;
+        Ok(Away { reason, stop, thread: Some(thread) })
+    }
+
+    fn tell(&self, reason: &str) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
+    }
+}
+
+fn server(
+    listener: UnixListener,
+    writers: Writers,
+) -> io::Result<Server<impl Fn(&UnixStream) -> io::Result<Peer>>> {
+    Server::new(listener, writers, Limits::default(), peer)
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.stop.set();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct AwayAnswers {
+    names: Vec<(String, &'static str)>,
+    since: Instant,
+    reason: Arc<Mutex<String>>,
+}
+
+impl Service for AwayAnswers {
+    fn answer(&mut self, request: Request, _: &Peer) -> Result<Body, Fault> {
+        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if request != Request::Status {
+            let fault = Fault::new(Code::Failed, format!("packets pass unshaped: {reason}"));
+            return Err(fault.help("ask again when `altq status` says that they are shaped"));
+        }
+        let since_s = self.since.elapsed().as_secs();
+        let link = |(name, path): &(String, &str)| LinkStatus {
+            name: name.clone(),
+            path: (*path).to_owned(),
+            state: BYPASS.to_owned(),
+            since_s,
+            reason: Some(reason.clone()),
+            drift: None,
+        };
+        body(&Status::of(self.names.iter().map(link).collect()))
+            .map_err(|error| Fault::new(Code::Failed, error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_s_exit_code_is_the_command_s() {
+        for (code, exit) in [(1, 1), (2, 2), (5, 5), (6, 6), (7, 7), (101, 1)] {
+            assert_eq!(exit_of(code) as i32, exit);
+        }
+    }
+}
