@@ -32,8 +32,9 @@ impl Running<'_> {
         world.answer_in_the_middle();
         assert!(world.middle_answers());
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
-        command.arg("run").arg(folder.join("p.altq")).args(["--supervise", "--interval", "50ms", "--socket"]);
-        command.arg(folder.join("altq.sock")).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("run").arg(folder.join("p.altq")).args(["--supervise", "--interval", "50ms"]);
+        command.args(["--subscribers", "10", "--socket"]).arg(folder.join("altq.sock"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = world.middle.run(|| command.spawn().unwrap()).unwrap();
         let mut running = Running { world, folder, child };
         let end = Instant::now() + Duration::from_secs(20);
@@ -121,6 +122,13 @@ fn a_worker_that_is_killed_or_stopped_is_replaced_and_traffic_flows() {
     let Some(world) = world() else { return };
     let Some(mut running) = Running::start(&world, "replaced") else { return };
     let mut worker = running.worker().unwrap();
+    let set = running.ask(&["subscriber", "set", "4711", "addr=10.7.0.1", "up="]);
+    assert_eq!(set.status.code(), Some(0), "{}", String::from_utf8_lossy(&set.stderr));
+    let listed = |running: &Running<'_>| {
+        let listed = running.ask(&["subscriber", "list"]);
+        String::from_utf8_lossy(&listed.stdout).contains("4711")
+    };
+    assert!(listed(&running));
     for how in ["-KILL", "-STOP"] {
         signal(worker, how);
         until(how, Duration::from_secs(2), || world.middle_answers());
@@ -128,6 +136,7 @@ fn a_worker_that_is_killed_or_stopped_is_replaced_and_traffic_flows() {
         eprintln!("{how}: shaped again after {time:?}");
         assert!(!Path::new(&format!("/proc/{worker}")).exists(), "the one before is gone");
         assert!(world.middle_answers() && running.rules().contains("altq"), "the next one shapes");
+        until("the subscriber is there again", Duration::from_secs(5), || listed(&running));
         worker = next;
     }
     signal(running.child.id(), "-TERM");

@@ -14,6 +14,7 @@
 pub mod client;
 pub mod document;
 pub mod fault;
+pub mod journal;
 pub mod line;
 pub mod prefix;
 pub mod reply;

@@ -201,7 +201,7 @@ impl Roster {
         }
         let before: Vec<(usize, ClassId)> = before.map(|person| person.classes.clone()).unwrap_or_default();
         for prefix in &asked.addresses {
-            if let Some(owner) = self.owner(*prefix).filter(|owner| **owner != asked.id) {
+            if let Some(owner) = self.owner(*prefix, &asked.id) {
                 let fault = Fault::refused(format!("{prefix} is an address of subscriber {owner}"));
                 return Err(fault.help(format!("take it from {owner} first")));
             }
@@ -292,13 +292,16 @@ impl Roster {
         Ok(Planned { at, old, spec, sum })
     }
 
-    /// Whose this prefix is, or a part of it, or one that it lies in.
-    fn owner(&self, prefix: Prefix) -> Option<&String> {
+    /// Who else than `own` has this prefix, or a part of it, or one that it lies in.
+    fn owner(&self, prefix: Prefix, own: &str) -> Option<&String> {
         let (v6, length) = prefix.kind();
-        let around = self.lengths.range((v6, 0)..=(v6, length));
-        let covering = around.filter_map(|(_, length)| self.owners.get(&prefix.within(*length)?)).next();
+        let mut around = self.lengths.range((v6, 0)..=(v6, length));
+        let covering = around.find_map(|(_, length)| {
+            let owner = self.owners.get(&prefix.within(*length)?)?;
+            (owner != own).then_some(owner)
+        });
         let (first, last) = prefix.range();
-        covering.or_else(|| self.owners.range(first..=last).next().map(|(_, owner)| owner))
+        covering.or_else(|| self.owners.range(first..=last).map(|(_, owner)| owner).find(|owner| *owner != own))
     }
 
     fn forget(&mut self, subscriber: &Subscriber) {

@@ -31,6 +31,7 @@ use crate::notify::Manager;
 use crate::output;
 use crate::policy::{PolicyFile, print_findings};
 use crate::socket::Socket;
+use heart::Wire;
 use listen::{Opened, Wanted};
 use live::Live;
 
@@ -176,7 +177,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             Ok(socket) => socket,
             Err(exit) => return Ok(exit),
         };
-        return supervise::supervise(&links, socket.as_ref(), args.watchdog);
+        return supervise::supervise(&links, socket.as_ref(), args.watchdog, args.duration.is_some());
     }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
@@ -203,15 +204,16 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     let stop = running.stopper();
-    let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), &stop));
+    let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
+    let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);
-    match &manager {
-        Some(manager) => manager.tell("READY=1"),
-        None => {
-            let names = links.iter().map(|link| link.name.clone()).collect();
-            heart::start(names, running.reach().clone(), stop).context("the supervisor cannot be told")?;
-        }
+    if let Some(wire) = wire {
+        let names = links.iter().map(|link| link.name.clone()).collect();
+        heart::start(wire, names, running.reach().clone(), stop).context("the supervisor cannot be told")?;
+    }
+    if let Some(manager) = &manager {
+        manager.tell("READY=1");
     }
     let printed = show(args, &live, &running, &hangup);
     if let Some(manager) = &manager {

@@ -132,7 +132,7 @@ fn subscribers_come_change_and_go() {
 #[test]
 fn a_subscriber_gets_all_of_its_classes_or_none() {
     let mut world = World::new(10_000);
-    world.set(vec![usual("one", "10.0.0.0/24")]);
+    world.set(vec![usual("one", "10.0.0.0/24"), usual("zero", "10.9.0.1")]);
     let refused = |world: &mut World, subscriber: Subscriber, why: &str| {
         let report = world.set(vec![subscriber]);
         assert_eq!(counts(&report), (0, 0, 1), "{why}");
@@ -144,23 +144,25 @@ fn a_subscriber_gets_all_of_its_classes_or_none() {
     for (subscriber, why) in [
         (usual("two", "10.0.0.7"), "is an address of subscriber one"),
         (usual("two", "10.0.0.0/16"), "is an address of subscriber one"),
+        // Its own part of the prefix does not hide another's.
+        (usual("one", "10.0.0.0/8"), "is an address of subscriber zero"),
         (usual("rest", "10.1.0.1"), "has a class `rest`"),
         (subscriber("two", "10.1.0.1", vec![place("wan", None, Gets::Rate(1))]), "no link `wan` runs here"),
         (subscriber("two", "10.1.0.1", vec![place("up", Some("none"), Gets::Rate(1))]), "no class `none`"),
         (subscriber("two", "10.1.0.1", vec![place("up", Some("one"), Gets::Rate(1))]), "no class `one`"),
         (subscriber("two", "10.1.0.1", vec![down(Gets::Words("rates 1Mbit/s".into()))]), "`rates`"),
-        // 80 Mbit/s are shared, and one of them is the first subscriber's.
-        (subscriber("two", "10.1.0.1", vec![down(Gets::Rate(79_500_000))]), "80500000 bit/s of its 80000000 bit/s"),
-        (subscriber("two", "10.1.0.1", vec![down(Gets::Rate(1000)), all]), "15100000 bit/s of its 15000000 bit/s"),
+        // 80 Mbit/s are shared, and two of them are those of the first subscribers.
+        (subscriber("two", "10.1.0.1", vec![down(Gets::Rate(78_500_000))]), "80500000 bit/s of its 80000000 bit/s"),
+        (subscriber("two", "10.1.0.1", vec![down(Gets::Rate(1000)), all]), "15200000 bit/s of its 15000000 bit/s"),
     ] {
         refused(&mut world, subscriber, why);
-        assert_eq!(world.roster.len(), 1);
+        assert_eq!(world.roster.len(), 2);
     }
     // One that fails among others that do not.
     let report = world.set(vec![usual("a", "10.2.0.1"), usual("b", "10.2.0.1"), usual("c", "10.2.0.3")]);
     assert_eq!((counts(&report), report.failed[0].id.as_str()), ((2, 0, 1), "b"));
-    // Exactly what is left fits: 80 - 3 Mbit/s.
-    assert_eq!(counts(&world.set(vec![subscriber("d", "10.3.0.1", vec![down(Gets::Rate(77_000_000))])])), (1, 0, 0));
+    // Exactly what is left fits: 80 - 4 Mbit/s.
+    assert_eq!(counts(&world.set(vec![subscriber("d", "10.3.0.1", vec![down(Gets::Rate(76_000_000))])])), (1, 0, 0));
     refused(&mut world, subscriber("e", "10.3.0.2", vec![down(Gets::Rate(1))]), "80000001 bit/s");
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use altq_config::{Link, Path};
 use altq_control::document::{Changed, LinkStatus, Status, Subscribers, Text};
 use altq_control::reply::{Body, body};
-use altq_control::request::Form;
+use altq_control::journal::note;
+use altq_control::request::{Form, Subscriber};
 use altq_control::rights::Peer;
 use altq_control::roster::Report;
 use altq_control::server::Service;
@@ -13,6 +14,7 @@ use altq_control::{Code, Fault, Request};
 use altq_dataplane::{Error as LinkError, fits};
 use altq_engine::units::Rate;
 
+use super::heart::Wire;
 use super::live::{Live, Shown, State};
 use super::stat::{Stat, path, state};
 use super::table;
@@ -24,6 +26,8 @@ const WIDTH: usize = 100;
 /// The one who answers.
 pub struct Answers {
     live: Arc<Live>,
+    /// Leads to the supervisor, if there is one, which is told what changes.
+    wire: Option<Wire>,
     /// The latest document about counters: whoever asks for the same gets it too.
     latest: Option<Latest>,
 }
@@ -37,8 +41,16 @@ struct Latest {
 
 impl Answers {
     /// Answers about these links.
-    pub fn new(live: Arc<Live>) -> Answers {
-        Answers { live, latest: None }
+    pub fn new(live: Arc<Live>, wire: Option<Wire>) -> Answers {
+        Answers { live, wire, latest: None }
+    }
+
+    /// Tells the supervisor of a change that was made.
+    fn note(&self, change: &Request) {
+        if let Some(wire) = &self.wire {
+            // Without a supervisor the worker is about to end.
+            let _ = wire.say(&note(change));
+        }
     }
 
     fn status(&self) -> Status {
@@ -129,19 +141,28 @@ impl Answers {
             let before = before.unwrap_or_default();
             eprintln!("altq run: link {name}: rate {rate}, before {before}; asked by {}", who(peer));
         }
+        self.note(&Request::SetLink { link: name.to_owned(), rate_bit_s: rate.as_bit_s() });
         Ok(Changed { changed })
     }
 
     fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
         let mut state = self.live.lock();
-        let (what, (report, changes)) = match request {
-            Request::SetSubscribers(subscribers) => ("set", state.roster.set(subscribers)),
-            Request::DeleteSubscribers(ids) => ("gone", state.roster.delete(&ids)),
+        let (what, (report, changes)) = match &request {
+            Request::SetSubscribers(subscribers) => ("set", state.roster.set(subscribers.clone())),
+            Request::DeleteSubscribers(ids) => ("gone", state.roster.delete(ids)),
             _ => return Err(Fault::usage("this is not about subscribers")),
         };
         let all = state.roster.len();
         drop(state);
         self.live.make(changes);
+        self.note(&match request {
+            Request::SetSubscribers(mut subscribers) => {
+                let failed = |one: &Subscriber| report.failed.iter().any(|failure| failure.id == one.id);
+                subscribers.retain(|one| !failed(one));
+                Request::SetSubscribers(subscribers)
+            }
+            other => other,
+        });
         if report.done + report.failed.len() > 0 {
             let failed = match report.failed.as_slice() {
                 [] => String::new(),

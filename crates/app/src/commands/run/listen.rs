@@ -15,6 +15,7 @@ use altq_dataplane::credentials;
 use altq_dataplane::stop::Stop;
 
 use super::answers::Answers;
+use super::heart::Wire;
 use super::live::Live;
 use crate::exit::Exit;
 
@@ -89,6 +90,13 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     credentials(stream).map(|found| Peer { pid: found.pid, uid: found.uid, groups: found.groups })
 }
 
+impl Opened {
+    /// Where it is; `None` if another process has made it.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(path, _)| path.as_path())
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         let Some((path, file)) = &self.file else { return };
@@ -108,12 +116,12 @@ pub struct Answering {
 ///
 /// # Errors
 /// Those of the socket, and of starting a thread.
-pub fn answer(socket: &Opened, live: Arc<Live>, stop: &Stop) -> io::Result<Answering> {
+pub fn answer(socket: &Opened, live: Arc<Live>, wire: Option<Wire>, stop: &Stop) -> io::Result<Answering> {
     let mut server = Server::new(socket.listener.try_clone()?, socket.writers, Limits::default(), peer)?;
     let stop = stop.for_loop()?;
     let stopped = stop.clone();
     let work = move || {
-        if let Err(error) = server.run(&mut Answers::new(live), &stopped) {
+        if let Err(error) = server.run(&mut Answers::new(live, wire), &stopped) {
             eprintln!("altq run: nobody answers on the control socket any more: {error}");
         }
     };

@@ -10,15 +10,19 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use altq_config::Link;
+use altq_control::client::Client;
 use altq_control::document::{BYPASS, LinkStatus, Status};
+use altq_control::journal::Journal;
 use altq_control::line::Lines;
 use altq_control::reply::{Body, body};
+use altq_control::request::WRITE_LINE;
 use altq_control::rights::{Peer, Writers};
 use altq_control::server::{Limits, Server, Service};
 use altq_control::supervision::{Act, Supervision};
@@ -59,6 +63,8 @@ struct Supervisor<'a> {
     worker: Option<Worker>,
     /// True if a worker has ever shaped.
     shaped: bool,
+    /// What clients have changed.
+    journal: Journal,
     away: Option<Away>,
     standby: Option<Standby>,
     manager: Manager,
@@ -66,18 +72,21 @@ struct Supervisor<'a> {
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
 ///
+/// `patience`: how long a worker may be silent. `ends`: a worker ends by itself, after a time.
+///
 /// # Errors
 /// Signals cannot be watched, or no worker can be started.
-pub fn supervise(links: &[&Link], socket: Option<&Opened>, patience: Nanos) -> anyhow::Result<Exit> {
+pub fn supervise(links: &[&Link], socket: Option<&Opened>, patience: Nanos, ends: bool) -> anyhow::Result<Exit> {
     // Signals are blocked before any thread starts. A child gets none of that.
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     Standby::sweep(links);
     let (began, manager) = (Instant::now(), Manager::of_environment());
     let watch = Supervision::new(0, patience);
-    let (worker, away, standby) = (None, None, None);
-    let mut supervisor = Supervisor { links, socket, began, watch, worker, shaped: false, away, standby, manager };
-    let exit = supervisor.run(&ending, &hangup);
+    let (worker, shaped, journal, away, standby) = (None, false, Journal::default(), None, None);
+    let mut supervisor =
+        Supervisor { links, socket, began, watch, worker, shaped, journal, away, standby, manager };
+    let exit = supervisor.run(&ending, &hangup, ends);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
     drop(supervisor);
@@ -92,11 +101,20 @@ impl Supervisor<'_> {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    fn run(&mut self, ending: &Watch, hangup: &Hangup) -> anyhow::Result<Exit> {
+    fn run(&mut self, ending: &Watch, hangup: &Hangup, ends: bool) -> anyhow::Result<Exit> {
         let watchdog = watchdog().map(|time| time / 3);
         loop {
+            // What was said while this process itself was held up counts first.
+            self.listen();
             match self.watch.due(self.now()) {
-                Act::Start => self.start().context("a worker cannot be started")?,
+                Act::Start => match self.start() {
+                    Ok(()) => {}
+                    Err(error) if self.shaped => {
+                        self.down(&format!("a worker cannot be started: {error}"));
+                        continue;
+                    }
+                    Err(error) => return Err(error).context("a worker cannot be started"),
+                },
                 Act::Kill(reason) => {
                     self.kill();
                     self.down(&reason);
@@ -111,16 +129,19 @@ impl Supervisor<'_> {
             }
             self.wait(ending, hangup, wait)?;
             if hangup.seen() {
+                self.journal.forget_rates();
                 self.signal(Signal::HUP);
             }
             if ending.seen() {
                 return Ok(Exit::Ok);
             }
+            // What it has said before its end.
             self.listen();
             if let Some(status) = self.ended()? {
                 self.worker = None;
                 match status.code() {
-                    Some(0) => return Ok(Exit::Ok),
+                    Some(0) if ends => return Ok(Exit::Ok),
+                    Some(0) => self.down("the worker was asked to end"),
                     // What keeps the first worker from shaping keeps the others too.
                     Some(code) if !self.shaped => return Ok(exit_of(code)),
                     Some(code) => self.down(&format!("the worker ended with code {code}")),
@@ -132,8 +153,7 @@ impl Supervisor<'_> {
 
     /// Waits until something happens, but no longer than `most`.
     fn wait(&self, ending: &Watch, hangup: &Hangup, most: Duration) -> io::Result<()> {
-        let mut watched =
-            vec![PollFd::new(ending, PollFlags::IN), PollFd::new(hangup, PollFlags::IN)];
+        let mut watched = vec![PollFd::new(ending, PollFlags::IN), PollFd::new(hangup, PollFlags::IN)];
         if let Some(worker) = &self.worker {
             watched.push(PollFd::new(&worker.beats, PollFlags::IN));
             watched.push(PollFd::new(&worker.end, PollFlags::IN));
@@ -162,10 +182,13 @@ impl Supervisor<'_> {
                 command.args(["--worker", "alone"]).stdin(Stdio::null());
             }
         }
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         // The worker alone has the other end of the pipe.
         drop(command);
-        let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
         self.worker = Some(Worker { child, beats, lines: Lines::default(), end });
         Ok(())
     }
@@ -179,13 +202,18 @@ impl Supervisor<'_> {
         if !there.is_ok_and(|count| count > 0) {
             return;
         }
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; 64 << 10];
         // The end of the pipe is that of the worker, which the other descriptor tells.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
         let mut beats = 0;
-        while let Ok(Some(_)) = worker.lines.take(4096) {
-            beats += 1;
+        // A note is as long as the request that it is about, or a little longer.
+        while let Ok(Some(line)) = worker.lines.take(2 * WRITE_LINE) {
+            if line.is_empty() {
+                beats += 1;
+            } else {
+                self.journal.take(&line);
+            }
         }
         if beats > 0 && self.watch.beat(now) {
             self.up();
@@ -197,9 +225,26 @@ impl Supervisor<'_> {
         self.away = None;
         if self.shaped {
             eprintln!("altq run: packets are shaped again");
+            self.give_again();
         }
         self.manager.tell("READY=1\nSTATUS=shaping");
         self.shaped = true;
+    }
+
+    /// Gives a new worker what clients have changed, in a thread: the worker notes it here anew.
+    fn give_again(&self) {
+        let Some(path) = self.socket.and_then(Opened::path).map(Path::to_owned) else { return };
+        if self.journal.is_empty() {
+            return;
+        }
+        let journal = self.journal.clone();
+        let work = move || match Client::connect(&path).and_then(|mut client| journal.give(&mut client)) {
+            Ok(()) => eprintln!("altq run: what was changed since the start is changed again"),
+            Err(fault) => eprintln!("altq run: what was changed since the start is not whole again: {fault}"),
+        };
+        if let Err(error) = std::thread::Builder::new().name("altq journal".to_owned()).spawn(work) {
+            eprintln!("altq run: what was changed since the start is lost: {error}");
+        }
     }
 
     /// A worker has ended.
