@@ -1,7 +1,7 @@
 //! What clients have changed, so that a worker that starts anew can be given it again.
 //!
-//! A worker notes each change that it has made as a request, a line of JSON. Whoever keeps the notes
-//! can ask for all of them later.
+//! A worker notes each change that it has made as a request, a line of JSON. Whoever keeps the
+//! notes can ask for all of them later.
 
 use std::collections::BTreeMap;
 

@@ -43,11 +43,6 @@ impl Standby {
             let _ = remove(&name(from, to));
         }
     }
-
-    /// True if no pair was handed over, because no link bridges.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
 }
 
 impl Drop for Standby {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use altq_config::{Link, Path};
 use altq_control::document::{Changed, LinkStatus, Status, Subscribers, Text};
-use altq_control::reply::{Body, body};
 use altq_control::journal::note;
+use altq_control::reply::{Body, body};
 use altq_control::request::{Form, Subscriber};
 use altq_control::rights::Peer;
 use altq_control::roster::Report;
@@ -135,8 +135,9 @@ impl Answers {
             state.roster.set_rate(name, before)?;
             return Err(of_kernel(name, &error));
         }
-        drop(state);
+        // Before another thread changes anything: the loops get all changes in the same order.
         self.live.make(changes);
+        drop(state);
         if changed {
             let before = before.unwrap_or_default();
             eprintln!("altq run: link {name}: rate {rate}, before {before}; asked by {}", who(peer));
@@ -153,8 +154,8 @@ impl Answers {
             _ => return Err(Fault::usage("this is not about subscribers")),
         };
         let all = state.roster.len();
-        drop(state);
         self.live.make(changes);
+        drop(state);
         self.note(&match request {
             Request::SetSubscribers(mut subscribers) => {
                 let failed = |one: &Subscriber| report.failed.iter().any(|failure| failure.id == one.id);

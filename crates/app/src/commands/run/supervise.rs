@@ -9,14 +9,14 @@
 use std::io::{self, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use altq_config::Link;
+use altq_config::{Device, Link};
 use altq_control::client::Client;
 use altq_control::document::{BYPASS, LinkStatus, Status};
 use altq_control::journal::Journal;
@@ -173,6 +173,8 @@ impl Supervisor<'_> {
         // This very program, also where its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
         command.args(std::env::args_os().skip(1).filter(|argument| argument != FLAG)).stdout(heart);
+        // A terminal's Ctrl-C reaches the supervisor alone, which asks the worker to end.
+        command.process_group(0);
         match self.socket {
             Some(socket) => {
                 let listener = OwnedFd::from(socket.listener.try_clone()?);
@@ -254,20 +256,9 @@ impl Supervisor<'_> {
             0 => "at once".to_owned(),
             wait => format!("in {:.1} s", wait as f64 / 1e9),
         };
-        eprintln!("altq run: BYPASS: packets pass unshaped: {reason}; the next worker starts {next}");
-        self.manager.tell(&format!("STATUS=BYPASS: packets pass unshaped: {reason}"));
-        let mut told = reason.to_owned();
-        if wait > 0 {
-            // A bridge of altq's forwards nothing by itself. Where the worker starts at once,
-            // setting up another one would take as long.
-            match Standby::new(self.links) {
-                Ok(standby) => self.standby = Some(standby).filter(|standby| !standby.is_empty()),
-                Err(error) => {
-                    told += &format!("; bridges forward nothing: {error}");
-                    eprintln!("altq run: bridges forward nothing meanwhile: {error}");
-                }
-            }
-        }
+        let told = format!("{reason}{}", self.bridges(wait > 0));
+        eprintln!("altq run: BYPASS: packets pass unshaped: {told}; the next worker starts {next}");
+        self.manager.tell(&format!("STATUS=BYPASS: packets pass unshaped: {told}"));
         match (&self.away, self.socket) {
             (Some(away), _) => away.tell(&told),
             (None, Some(socket)) => match Away::start(socket, self.links, &told) {
@@ -275,6 +266,24 @@ impl Supervisor<'_> {
                 Err(error) => eprintln!("altq run: nobody answers on the control socket meanwhile: {error}"),
             },
             (None, None) => {}
+        }
+    }
+
+    /// Hands bridges to the kernel if the next worker does not start at once: setting one up takes
+    /// as long as a worker takes. Says what becomes of them.
+    fn bridges(&mut self, waits: bool) -> String {
+        if !self.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
+            return String::new();
+        }
+        if !waits {
+            return ", but for bridges, which forward nothing until the next worker begins".to_owned();
+        }
+        match Standby::new(self.links) {
+            Ok(standby) => {
+                self.standby = Some(standby);
+                ", bridges by the kernel".to_owned()
+            }
+            Err(error) => format!(", but for bridges, which forward nothing until the next worker begins: {error}"),
         }
     }
 
