@@ -195,7 +195,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
     fn bound_memory(&mut self) {
         loop {
             let mut seen: HashSet<*const u8> = HashSet::new();
-            let waiting = self.clients.iter().filter_map(Connection::body);
+            let waiting = self.clients.iter().filter_map(Connection::body).filter(|body| !body.is_empty());
             // A document for which several clients wait is in memory once.
             let (mut bytes, mut documents) = (0_usize, 0_usize);
             for body in waiting {

@@ -164,14 +164,54 @@ fn a_large_reply_comes_whole_to_a_client_that_reads_slowly() {
 
 #[test]
 fn replies_that_wait_need_no_more_memory_than_allowed() {
-    // Each answer to `status` is a document of its own: two of them are more than a byte.
     let limits = Limits { memory: 1, ..Limits::default() };
     let server = Running::new("memory", limits, 0);
-    // Many clients that wait for one document cost it once, and are all kept.
+    // Many clients that wait for one document cost it once, and are all kept, however large it is.
     let mut waiting: Vec<UnixStream> = (0..8).map(|_| server.connect()).collect();
     for stream in &mut waiting {
         stream.write_all(b"{\"op\":\"stat\"}\n").unwrap();
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(server.end(), 8);
+}
+
+/// Answers every `stat` with a large document of its own.
+struct EachItsOwn;
+
+impl Service for EachItsOwn {
+    fn answer(&mut self, _: Request, _: &Peer) -> Result<Body, Fault> {
+        Ok(Body::from(format!("\"{}\"", "x".repeat(4 << 20)).into_bytes()))
+    }
+}
+
+#[test]
+fn who_waits_longest_goes_when_documents_need_too_much() {
+    let path = std::env::temp_dir().join(format!("altq-control-{}-own", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).unwrap();
+    // Room for two documents of 4 MiB and not for three.
+    let limits = Limits { memory: 10 << 20, ..Limits::default() };
+    let peer = |_: &UnixStream| Ok(Peer::default());
+    let mut server = Server::new(listener, Writers { owner: 0, group: None }, limits, peer).unwrap();
+    let (_stop, stopped) = UnixStream::pair().unwrap();
+    let mut waiting = Vec::new();
+    for count in [1, 2, 2, 2] {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"{\"op\":\"stat\"}\n").unwrap();
+        waiting.push(stream);
+        // It is accepted in one turn; in the next its request is answered, and what waits is
+        // counted.
+        for _ in 0..2 {
+            assert!(!server.turn(&mut EachItsOwn, stopped.as_fd()).unwrap());
+        }
+        assert_eq!(server.clients(), count);
+    }
+    // The first two are those that were dropped.
+    for (at, stream) in waiting.iter_mut().enumerate() {
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let mut all = Vec::new();
+        let ended = stream.read_to_end(&mut all).is_ok();
+        assert_eq!(ended, at < 2, "{at}: {} bytes", all.len());
+    }
+    let _ = std::fs::remove_file(&path);
 }
