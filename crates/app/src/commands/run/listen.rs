@@ -148,8 +148,13 @@ fn make(wanted: &Wanted<'_>) -> Result<(UnixListener, Option<u32>), Problem> {
     free(path)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         match std::fs::create_dir(folder) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed("cannot be made", error)),
-            _ => {}
+            // Whatever the umask is: the mode of the socket decides.
+            Ok(()) => {
+                let mode = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(folder, mode).map_err(|error| failed("cannot be made", error))?;
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed("cannot be made", error)),
         }
     }
     let mut name = path.as_os_str().to_owned();
