@@ -7,7 +7,7 @@
 use altq_config::{Class, Language, Link, Policy, parse_str, print};
 use altq_engine::classify::RuleSet;
 use altq_engine::schedule::{self, Role};
-use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, Regulator, SchedulerSpec};
 use altq_engine::units::Rate;
 
 use crate::fault::Fault;
@@ -146,6 +146,7 @@ fn stays_inside(words: &str) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use altq_engine::settings::Limit;
+    use altq_engine::spec::ROOT;
 
     use super::*;
 
