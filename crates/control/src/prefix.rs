@@ -95,11 +95,7 @@ impl Prefix {
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = if self.address.is_ipv4() { 32 } else { 128 };
-        if self.length == most {
-            write!(f, "{}", self.address)
-        } else {
-            write!(f, "{}/{}", self.address, self.length)
-        }
+        if self.length == most { write!(f, "{}", self.address) } else { write!(f, "{}/{}", self.address, self.length) }
     }
 }
 

@@ -319,12 +319,8 @@ impl Written {
         if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(of(format!("{} is given twice", pair[0])));
         }
-        let mut classes = self
-            .classes
-            .into_iter()
-            .map(WrittenPlace::read)
-            .collect::<Result<Vec<Place>, String>>()
-            .map_err(of)?;
+        let mut classes =
+            self.classes.into_iter().map(WrittenPlace::read).collect::<Result<Vec<Place>, String>>().map_err(of)?;
         classes.sort_unstable_by(|a, b| a.link.cmp(&b.link));
         if let Some(pair) = classes.windows(2).find(|pair| pair[0].link == pair[1].link) {
             return Err(of(format!("it has two classes in the link `{}`", pair[0].link)));

@@ -265,7 +265,8 @@ impl Roster {
         let room = self.room;
         let tree = &mut self.links[at];
         if tree.link.path() == Some(Path::Kernel) {
-            let fault = Fault::refused(format!("the kernel executes link `{}`, so it takes no subscribers", place.link));
+            let fault =
+                Fault::refused(format!("the kernel executes link `{}`, so it takes no subscribers", place.link));
             return Err(fault.help("leave `path kernel` out of the link, so that altq executes it"));
         }
         let parent = tree.parent(place)?;

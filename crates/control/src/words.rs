@@ -43,6 +43,7 @@ impl Reader {
         let alone = Link {
             name: LINK.to_owned(),
             device: None,
+            written_path: None,
             spec,
             classes: vec![Class { name: LINK.to_owned(), ..Class::default() }],
             rules: Vec::new(),

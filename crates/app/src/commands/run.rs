@@ -209,8 +209,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);
     if let Some(wire) = wire {
-        let names = links.iter().map(|link| link.name.clone()).collect();
-        heart::start(wire, names, running.reach().clone(), stop).context("the supervisor cannot be told")?;
+        heart::start(wire, running.reach().clone(), stop).context("the supervisor cannot be told")?;
     }
     if let Some(manager) = &manager {
         manager.tell("READY=1");

@@ -121,11 +121,7 @@ fn written(subscriber: &Written) -> String {
 }
 
 /// Asks for all, as many at a time as a request may have.
-fn all<T>(
-    more: &More,
-    items: &[T],
-    one: impl Fn(&mut Client, &[T]) -> Result<Report, Fault>,
-) -> Result<Report, Fault> {
+fn all<T>(more: &More, items: &[T], one: impl Fn(&mut Client, &[T]) -> Result<Report, Fault>) -> Result<Report, Fault> {
     let mut client = more.socket.connect()?;
     let mut sum = Report::default();
     for part in items.chunks(BULK) {

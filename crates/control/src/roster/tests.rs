@@ -214,3 +214,16 @@ fn hundreds_come_and_go() {
     assert_eq!(world.roster.len(), 600);
     assert_eq!(world.roster.subscribers().count(), 600);
 }
+
+/// The kernel has no classes that come and go beside the policy's.
+#[test]
+fn a_link_of_the_kernel_takes_no_subscribers() {
+    let text = "link down { device eth0  path kernel  rate 100Mbit/s  scheduler htb
+        class all { rate 100Mbit/s  default } }";
+    let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+    let mut roster = Roster::new(policy.links.into_iter().map(Arc::new), 1000).unwrap();
+    let (report, changes) = roster.set(vec![subscriber("one", "10.0.0.1", vec![place("down", None, Gets::Rate(1))])]);
+    assert_eq!(counts(&report), (0, 0, 1));
+    assert!(report.failed[0].error.message.contains("the kernel executes link `down`"), "{:?}", report.failed);
+    assert!(changes.is_empty() && roster.is_empty());
+}

@@ -103,10 +103,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
             self.paused = None;
         }
         let wait = self.wait(now);
-        let timeout = wait.map(|wait| Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: wait.subsec_nanos() as _,
-        });
+        let timeout = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos() as _ });
         let listening = if self.paused.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut watched = Vec::with_capacity(self.clients.len() + 2);
         watched.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));

@@ -30,9 +30,7 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut len = size_of_val(&found) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into `found`, a plain struct that outlives the
     // call, and the length into `len`. rustix's call takes it that a process has a number here.
-    check(unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len)
-    })?;
+    check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len) })?;
     let mut groups = vec![found.gid];
     groups.extend(supplementary(fd)?);
     Ok(Credentials { pid: found.pid, uid: found.uid, groups })

@@ -43,9 +43,9 @@ impl Wire {
 ///
 /// # Errors
 /// That of starting a thread.
-pub fn start(wire: Wire, links: Vec<String>, reach: Reach, stop: Stop) -> io::Result<()> {
+pub fn start(wire: Wire, reach: Reach, stop: Stop) -> io::Result<()> {
     let work = move || {
-        while all_answer(&links, &reach) {
+        while all_answer(&reach) {
             if wire.say(b"\n").is_err() {
                 eprintln!("altq run: the supervisor is gone, so the worker ends");
                 return stop.set();
@@ -58,12 +58,15 @@ pub fn start(wire: Wire, links: Vec<String>, reach: Reach, stop: Stop) -> io::Re
 }
 
 /// Waits until each loop has answered. False if one has ended: its question is thrown away then.
-fn all_answer(links: &[String], reach: &Reach) -> bool {
+/// Links that the kernel executes have no loop.
+fn all_answer(reach: &Reach) -> bool {
     let (answer, answers) = mpsc::channel();
-    for link in links {
+    let mut asked = 0;
+    for link in reach.loops() {
         let answer = answer.clone();
         reach.look(link, Box::new(move |_: &Engine| _ = answer.send(())));
+        asked += 1;
     }
     drop(answer);
-    answers.iter().count() == links.len()
+    answers.iter().count() == asked
 }

@@ -232,9 +232,7 @@ mod tests {
     #[test]
     fn groups_are_found_by_name() {
         let list = "root:x:0:\naltq:x:987:alice,bob\naltqs:x:1:\nbroken\n";
-        for (name, number) in
-            [("altq", Some(987)), ("root", Some(0)), ("alice", None), ("broken", None), ("", None)]
-        {
+        for (name, number) in [("altq", Some(987)), ("root", Some(0)), ("alice", None), ("broken", None), ("", None)] {
             assert_eq!(find_group(list, name), number, "{name}");
         }
     }

@@ -25,8 +25,7 @@ impl Shaped {
         let count = link.spec.classes.len();
         let (mut guaranteed, mut ceiling) = (vec![None; count], vec![Rate::ZERO; count]);
         for (class, own) in (0 as ClassId..).zip(kept) {
-            if let (Some(guaranteed), Some(ceiling)) =
-                (guaranteed.get_mut(own as usize), ceiling.get_mut(own as usize))
+            if let (Some(guaranteed), Some(ceiling)) = (guaranteed.get_mut(own as usize), ceiling.get_mut(own as usize))
             {
                 *guaranteed = promises.guaranteed(class).filter(|rate| !rate.is_zero());
                 *ceiling = whole.ceiling(class);

@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use altq_config::{Device, Link};
+use altq_config::{Device, Link, Path as By};
 use altq_control::client::Client;
-use altq_control::document::{BYPASS, LinkStatus, Status};
+use altq_control::document::{BYPASS, KERNEL, LinkStatus, Status};
 use altq_control::journal::Journal;
 use altq_control::line::Lines;
 use altq_control::reply::{Body, body};
@@ -36,7 +36,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::listen::{Opened, peer};
-use super::stat::path;
 use crate::exit::Exit;
 use crate::notify::{Manager, watchdog};
 
@@ -84,8 +83,7 @@ pub fn supervise(links: &[&Link], socket: Option<&Opened>, patience: Nanos, ends
     let (began, manager) = (Instant::now(), Manager::of_environment());
     let watch = Supervision::new(0, patience);
     let (worker, shaped, journal, away, standby) = (None, false, Journal::default(), None, None);
-    let mut supervisor =
-        Supervisor { links, socket, began, watch, worker, shaped, journal, away, standby, manager };
+    let mut supervisor = Supervisor { links, socket, began, watch, worker, shaped, journal, away, standby, manager };
     let exit = supervisor.run(&ending, &hangup, ends);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
@@ -351,7 +349,7 @@ impl Away {
     fn start(socket: &Opened, links: &[&Link], reason: &str) -> io::Result<Away> {
         let stop = Stop::new()?;
         let reason = Arc::new(Mutex::new(reason.to_owned()));
-        let names = links.iter().map(|link| (link.name.clone(), path(link))).collect();
+        let names = links.iter().map(|link| (link.name.clone(), link.path().unwrap_or(By::Bridge))).collect();
         let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone() };
         let mut server = server(socket.listener.try_clone()?, socket.writers)?;
         let stopped = stop.clone();
@@ -369,10 +367,7 @@ impl Away {
     }
 }
 
-fn server(
-    listener: UnixListener,
-    writers: Writers,
-) -> io::Result<Server<impl Fn(&UnixStream) -> io::Result<Peer>>> {
+fn server(listener: UnixListener, writers: Writers) -> io::Result<Server<impl Fn(&UnixStream) -> io::Result<Peer>>> {
     Server::new(listener, writers, Limits::default(), peer)
 }
 
@@ -386,7 +381,7 @@ impl Drop for Away {
 }
 
 struct AwayAnswers {
-    names: Vec<(String, &'static str)>,
+    names: Vec<(String, By)>,
     since: Instant,
     reason: Arc<Mutex<String>>,
 }
@@ -399,13 +394,14 @@ impl Service for AwayAnswers {
             return Err(fault.help("ask again when `altq status` says that they are shaped"));
         }
         let since_s = self.since.elapsed().as_secs();
-        let link = |(name, path): &(String, &str)| LinkStatus {
-            name: name.clone(),
-            path: (*path).to_owned(),
-            state: BYPASS.to_owned(),
-            since_s,
-            reason: Some(reason.clone()),
-            drift: None,
+        let link = |(name, by): &(String, By)| {
+            // Qdiscs of the kernel shape whoever runs.
+            let (state, reason) = match by {
+                By::Kernel => (KERNEL, None),
+                By::Nfqueue | By::Bridge => (BYPASS, Some(reason.clone())),
+            };
+            let (name, path, state) = (name.clone(), by.name().to_owned(), state.to_owned());
+            LinkStatus { name, path, state, since_s, reason, drift: None }
         };
         body(&Status::of(self.names.iter().map(link).collect()))
             .map_err(|error| Fault::new(Code::Failed, error.to_string()))

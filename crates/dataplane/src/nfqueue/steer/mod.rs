@@ -130,9 +130,7 @@ pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
     }
     match left.first() {
         None => Ok(()),
-        Some(error) => {
-            Err(Error::Steering(format!("the rules for {interface} could not be taken away: {error}")))
-        }
+        Some(error) => Err(Error::Steering(format!("the rules for {interface} could not be taken away: {error}"))),
     }
 }
 
