@@ -203,8 +203,9 @@ mod tests {
         let link = link("link l { rate 100Mbit/s  scheduler cbq  class all { share 10% default } }");
         let reader = Reader::new(&link, ROOT);
         for (text, why) in [
-            ("share 5Mbit/s shares", "`shares`"),
-            ("share 10mbps", "two ways"),
+            ("share 5% shares", "`shares`"),
+            ("share 5Mbit/s", "a share is a percentage"),
+            ("rate 10mbps", "two ways"),
             ("share 5% } class evil { share 5%", "its other one"),
             ("share 5% } } include etc link x { class y { ", "its other one"),
             ("share 5% class inner { share 1% }", "no class, no scheduler"),
