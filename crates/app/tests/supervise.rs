@@ -25,16 +25,24 @@ impl Running<'_> {
     /// Starts them, and waits until they shape. `None`, with a message, if the host lacks
     /// something.
     fn start<'w>(world: &'w World, name: &str) -> Option<Running<'w>> {
+        // A user that every host has.
+        Running::start_as(world, name, &["--user", "nobody"])
+    }
+
+    fn start_as<'w>(world: &'w World, name: &str, confined: &[&str]) -> Option<Running<'w>> {
         let folder = std::env::temp_dir().join(format!("altq-supervise-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("p.altq"), POLICY).unwrap();
-        world.answer_in_the_middle();
+        if !world.middle_answers() {
+            world.answer_in_the_middle();
+        }
         assert!(world.middle_answers());
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
         command.arg("run").arg(folder.join("p.altq")).args(["--supervise", "--interval", "50ms"]);
-        command.args(["--subscribers", "10", "--socket"]).arg(folder.join("altq.sock"));
+        command.args(confined).args(["--subscribers", "10", "--socket"]).arg(folder.join("altq.sock"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(folder.join("log")).unwrap());
         let child = world.middle.run(|| command.spawn().unwrap()).unwrap();
         let mut running = Running { world, folder, child };
         let end = Instant::now() + Duration::from_secs(20);
@@ -85,6 +93,11 @@ impl Running<'_> {
             assert!(begun.elapsed() < Duration::from_secs(20), "no other worker than {before}");
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// What the supervisor and its workers have said.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap()
     }
 
     /// All that stands in the firewall.
@@ -177,13 +190,83 @@ fn a_worker_that_keeps_ending_is_said_to_be_bypassed() {
 #[test]
 fn a_worker_does_not_outlive_its_supervisor() {
     let Some(world) = world() else { return };
-    let Some(mut running) = Running::start(&world, "alone") else { return };
+    let Some(mut running) = Running::start_as(&world, "alone", &["--unconfined"]) else { return };
     let worker = running.worker().unwrap();
     signal(running.child.id(), "-KILL");
     running.child.wait().unwrap();
     until("the worker ends", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
     assert!(world.middle_answers());
     assert!(!running.rules().contains("altq"), "it has taken its rules away: {}", running.rules());
+}
+
+/// A confined worker may not take its rules away: they let packets pass, and the next start and
+/// stop leaves nothing.
+#[test]
+fn a_confined_worker_ends_with_its_supervisor_and_packets_pass() {
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start(&world, "both") else { return };
+    let worker = running.worker().unwrap();
+    signal(running.child.id(), "-KILL");
+    running.child.wait().unwrap();
+    until("the worker ends", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
+    assert!(world.middle_answers(), "rules without a listener let packets pass");
+    drop(running);
+    let Some(mut running) = Running::start(&world, "again") else { panic!("it ran before") };
+    signal(running.child.id(), "-TERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(0), "{}", running.log());
+    assert!(world.middle_answers() && !running.rules().contains("altq"), "{}", running.rules());
+}
+
+/// The kernel's own account of the worker (proc_pid_status(5)).
+#[test]
+fn a_worker_has_no_rights_but_that_to_give_verdicts() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "rights") else { return };
+    let worker = running.worker().unwrap();
+    let threads = std::fs::read_dir(format!("/proc/{worker}/task")).unwrap();
+    let mut seen = 0;
+    for thread in threads {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| -> Vec<String> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(field("Uid:"), ["65534"; 4], "{status}");
+        assert!(field("Groups:").is_empty(), "{status}");
+        // CAP_NET_ADMIN is bit 12 (capabilities(7)).
+        assert_eq!((field("CapEff:"), field("CapPrm:")), (vec!["0000000000001000".into()], field("CapEff:")));
+        assert_eq!(field("NoNewPrivs:"), ["1"]);
+        if !running.log().contains("not filtered") {
+            assert_eq!(field("Seccomp:"), ["2"]);
+        }
+        seen += 1;
+    }
+    // The two loops, the one that prints, the control socket, the heart, and the signals.
+    assert!(seen >= 5, "{seen} threads");
+    assert!(!running.log().contains("silent"), "{}", running.log());
+}
+
+/// The worker may open no file: the supervisor reads the policy for it.
+#[test]
+fn a_changed_policy_reaches_a_confined_worker() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "reload") else { return };
+    let worker = running.worker().unwrap();
+    let policy = running.folder.join("p.altq");
+    let ceilings = || {
+        let json: serde_json::Value = serde_json::from_slice(&running.ask(&["stat", "--json"]).stdout).unwrap();
+        json["links"][0]["classes"][0]["ceiling_bit_s"].as_u64().unwrap()
+    };
+    assert_eq!(ceilings(), 100_000_000);
+    std::fs::write(&policy, "link up { nonsense }").unwrap();
+    signal(running.child.id(), "-HUP");
+    until("the error is said", Duration::from_secs(5), || running.log().contains("p.altq has errors"));
+    assert_eq!(ceilings(), 100_000_000);
+    std::fs::write(&policy, POLICY.replacen("100Mbit/s", "50Mbit/s", 1)).unwrap();
+    signal(running.child.id(), "-HUP");
+    until("the rate changes", Duration::from_secs(5), || ceilings() == 50_000_000);
+    assert!(running.log().contains("1 thing has changed"), "{}", running.log());
+    assert_eq!(running.worker(), Some(worker), "it is the same worker: {}", running.log());
 }
 
 #[test]

@@ -11,6 +11,7 @@
 pub mod bridge;
 pub mod channel;
 pub mod checksum;
+pub mod confine;
 pub mod edge;
 mod error;
 pub mod inject;
@@ -33,7 +34,7 @@ mod ways;
 
 pub use altq_engine::sketch;
 pub use error::Error;
-pub use running::{Loop, Options, Reach, Running, Xdp, changes, fits, run, sweep};
+pub use running::{Loop, Options, Reach, Ready, Running, Xdp, changes, fits, open, run, sweep};
 pub use sys::memory::LargePages;
 pub use sys::peer::{Credentials, credentials};
 pub use sys::signal;

@@ -53,6 +53,8 @@ pub struct Options {
     pub processors: Vec<usize>,
     /// Whether AF_XDP carries the bridges.
     pub xdp: Xdp,
+    /// True if rules of the firewall stay at the end, for another process to take away ([`sweep`]).
+    pub leave_rules: bool,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes the snapshots. It returns when the
@@ -218,9 +220,12 @@ pub(crate) struct Starting {
     pub holding: Holding,
     /// For how many nanoseconds a loop looks for packets before it sleeps.
     pub spin: Nanos,
+    /// True if rules of the firewall stay at the end.
+    pub leave_rules: bool,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
+    awake: Option<File>,
 }
 
 /// Counts the links whose packets wait in the kernel.
@@ -276,9 +281,30 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, .. } = options;
         let standing = Standing::new();
-        Ok(Starting { stop, notes, senders, standing, holding, spin, realtime, processors, loops })
+        let mut starting = Starting {
+            stop,
+            notes,
+            senders,
+            standing,
+            holding,
+            spin,
+            leave_rules,
+            realtime,
+            processors,
+            loops,
+            awake: None,
+        };
+        if realtime {
+            match thread::stay_awake() {
+                Ok(awake) => starting.awake = Some(awake),
+                Err(error) => starting
+                    .notes
+                    .push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})")),
+            }
+        }
+        Ok(starting)
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -288,14 +314,9 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, mut notes, senders, standing, realtime, processors, loops, .. } = self;
+        let Starting { stop, notes, senders, standing, realtime, processors, loops, awake, .. } = self;
         let (send, snapshots) = mpsc::channel();
         let reach = Reach { loops: senders, standing };
-        let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
-        let awake = awake.unwrap_or_else(|error| {
-            notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
-            None
-        });
         let mut running = Running { stop, reach, snapshots, threads: Vec::new(), notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
@@ -355,6 +376,28 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// not allow or cannot do it; [`Error::Foreign`] if somebody else's qdisc, XDP program or AF_XDP
 /// socket is in the way; [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
+    open(links, options)?.start()
+}
+
+/// Links for which everything is open, and whose loops do not run yet. Until they do, no thread has
+/// been started. Dropping it closes everything.
+pub struct Ready(Starting);
+
+impl Ready {
+    /// Starts the loops.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(self) -> Result<Running, Error> {
+        self.0.start()
+    }
+}
+
+/// Opens all that the links need: sockets, queues, rules of the firewall, programs, memory.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn open(links: &[&Link], options: Options) -> Result<Ready, Error> {
     let (tuning, xdp) = (options.tuning, options.xdp);
     let mut starting = Starting::new(options)?;
     let mut senders = Senders::new();
@@ -378,7 +421,7 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     }
     drop(shaped);
     starting.senders.append(&mut senders);
-    starting.start()
+    Ok(Ready(starting))
 }
 
 /// Takes away what a killed process has left of these links, in the network namespace of the

@@ -1,6 +1,7 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
 mod answers;
+mod confined;
 mod heart;
 mod listen;
 mod live;
@@ -97,6 +98,13 @@ pub struct Args {
     /// With --supervise: a worker that is silent for so long is killed, so that packets pass
     #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = patience)]
     watchdog: Nanos,
+    /// With --supervise: the user that the worker becomes once everything is open [default: altq,
+    /// if there is one]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// With --supervise: the worker keeps all rights, and may open files and start programs
+    #[arg(long, conflicts_with = "user")]
+    unconfined: bool,
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
@@ -177,7 +185,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             Ok(socket) => socket,
             Err(exit) => return Ok(exit),
         };
-        return supervise::supervise(&links, socket.as_ref(), args.watchdog, args.duration.is_some());
+        return supervise::supervise(args, &links, socket.as_ref());
     }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
@@ -185,13 +193,28 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let room = args.subscribers as usize * QUEUE;
     let tuning = Tuning { interval: Some(args.interval), room, ..Tuning::default() };
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
-    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp };
-    let running = match altq_dataplane::run(&links, options) {
+    // Whoever may start no program takes no rules away: the supervisor does.
+    let leave_rules = args.worker.is_some() && !args.unconfined;
+    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp, leave_rules };
+    let failed = |error: LinkError| {
+        eprintln!("altq run: {error}");
+        Exit::of_link(&error)
+    };
+    let ready = match altq_dataplane::open(&links, options) {
+        Ok(ready) => ready,
+        Err(error) => return Ok(failed(error)),
+    };
+    let socket = match socket(args) {
+        Ok(socket) => socket,
+        Err(exit) => return Ok(exit),
+    };
+    let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
+    if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref()) {
+        return Ok(exit);
+    }
+    let running = match ready.start() {
         Ok(running) => running,
-        Err(error) => {
-            eprintln!("altq run: {error}");
-            return Ok(Exit::of_link(&error));
-        }
+        Err(error) => return Ok(failed(error)),
     };
     watch.stop_on_signal(running.stopper()).context("signals cannot be watched")?;
     for note in running.notes() {
@@ -199,22 +222,17 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let live = Live::new(&links, running.reach().clone(), tuning);
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
-    let socket = match socket(args) {
-        Ok(socket) => socket,
-        Err(exit) => return Ok(exit),
-    };
     let stop = running.stopper();
-    let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
     let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);
-    if let Some(wire) = wire {
+    if let Some(wire) = wire.clone() {
         heart::start(wire, running.reach().clone(), stop).context("the supervisor cannot be told")?;
     }
     if let Some(manager) = &manager {
         manager.tell("READY=1");
     }
-    let printed = show(args, &live, &running, &hangup);
+    let printed = show(args, &live, &running, &hangup, wire.as_ref());
     if let Some(manager) = &manager {
         manager.tell("STOPPING=1");
     }
@@ -294,7 +312,7 @@ fn socket(args: &Args) -> Result<Option<Opened>, Exit> {
 
 /// Prints the snapshots of the loops until the loops end or the time is over, and reads the policy
 /// again after SIGHUP.
-fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup) -> io::Result<()> {
+fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Option<&Wire>) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
     let mut out = io::stdout().lock();
     let screen = if args.json || !out.is_terminal() {
@@ -307,7 +325,7 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup) -> io::Res
     let mut news = 0;
     loop {
         if hangup.seen() {
-            reload::reload(args, live);
+            reload::reload(args, live, wire);
         }
         let wait = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         match running.snapshots().recv_timeout(wait.min(LOOK)) {

@@ -90,7 +90,7 @@ pub(crate) fn add(
     }
     starting.notes.extend(steer::bypasses(name));
     let direction = if ingress { '<' } else { '>' };
-    let (stop, holding) = (starting.stop.clone(), starting.holding.one_more());
+    let (stop, holding, leaves) = (starting.stop.clone(), starting.holding.one_more(), starting.leave_rules);
     starting.add(
         format!("altq {direction}{name}"),
         Box::new(move |snapshots| {
@@ -101,6 +101,9 @@ pub(crate) fn add(
             shaper.edge().release();
             stop.set();
             holding.wait_for_all(TOGETHER);
+            if leaves {
+                steering.leave();
+            }
             let removed = steering.remove();
             drop(shaper);
             result.and(removed)

@@ -11,6 +11,7 @@ pub mod packet;
 pub mod peer;
 pub mod ring;
 pub mod signal;
+pub mod table;
 pub mod tcp_info;
 pub mod thread;
 pub mod udp;

@@ -1,31 +1,44 @@
 //! The heart of a worker: it tells the supervisor that all loops go round, and what clients have
-//! changed.
+//! changed. The supervisor tells it what the policy has become.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use altq_dataplane::Reach;
 use altq_dataplane::stop::Stop;
 use altq_engine::Engine;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(25);
 
-/// What leads to the supervisor: standard output.
+/// How long the supervisor may take to tell a policy.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest policy that is read, in bytes.
+const LONGEST: u64 = 256 << 20;
+
+/// What leads to the supervisor and back: a socket, which is standard output.
 #[derive(Clone)]
-pub struct Wire(Arc<Mutex<File>>);
+pub struct Wire {
+    to: Arc<Mutex<File>>,
+    from: Arc<Mutex<BufReader<UnixStream>>>,
+}
 
 impl Wire {
-    /// A copy of standard output.
+    /// Copies of standard output.
     ///
     /// # Errors
-    /// Those of copying the descriptor.
+    /// Those of copying the descriptor; it is no socket.
     pub fn new() -> io::Result<Wire> {
-        let out = io::stdout().as_fd().try_clone_to_owned()?;
-        Ok(Wire(Arc::new(Mutex::new(File::from(out)))))
+        let copy = || -> io::Result<OwnedFd> { io::stdout().as_fd().try_clone_to_owned() };
+        let from = UnixStream::from(copy()?);
+        from.set_read_timeout(Some(PATIENCE))?;
+        let to = Arc::new(Mutex::new(File::from(copy()?)));
+        Ok(Wire { to, from: Arc::new(Mutex::new(BufReader::new(from))) })
     }
 
     /// Says a line. Lines of several threads do not mix.
@@ -33,7 +46,30 @@ impl Wire {
     /// # Errors
     /// Nobody listens any more.
     pub fn say(&self, line: &[u8]) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
+        self.to.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
+    }
+
+    /// The policy that the supervisor tells, in the native language: the latest if there are
+    /// several.
+    ///
+    /// # Errors
+    /// It tells none in time, or is gone.
+    pub fn policy(&self) -> io::Result<String> {
+        let mut from = self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let mut line = String::new();
+            let count = (&mut *from).take(LONGEST).read_line(&mut line)?;
+            if count == 0 || !line.ends_with('\n') {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let more = !from.buffer().is_empty() || {
+                let mut watched = [PollFd::new(from.get_ref(), PollFlags::IN)];
+                poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0
+            };
+            if !more {
+                return Ok(serde_json::from_str(&line)?);
+            }
+        }
     }
 }
 

@@ -1,33 +1,55 @@
 //! SIGHUP: the policy is read again, and what runs is changed in place if it can be.
 
-use altq_config::{Link, Path, Policy};
+use altq_config::{Language, Link, Path, Policy, parse_str};
 use altq_dataplane::changes;
 use altq_dataplane::kernel::Done;
 use altq_engine::Change;
 
+use super::heart::Wire;
 use super::live::{Live, State};
 use super::{Args, choose};
 use crate::commands::check::refused_by_kernel;
 use crate::policy::print_findings;
 
-/// Reads the policy again and changes the links that run. If it has errors, or differs in what only
-/// a new start can change, all links stay as they are. Either is said on standard error.
-pub fn reload(args: &Args, live: &Live) {
+/// Reads the policy again, or is told it by the supervisor, and changes the links that run. If it
+/// has errors, or differs in what only a new start can change, all links stay as they are. Either
+/// is said on standard error.
+pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
     let file = args.policy.file.display();
-    let Some(policy) = args.policy.load() else {
-        return eprintln!("altq run: SIGHUP: {file} has errors; the policy that runs stays");
+    let policy = match wire {
+        None => read(args),
+        // It has been read without errors.
+        Some(wire) => match wire.policy().map(|text| parse_str(&text, "the policy", Language::Native)) {
+            Ok(Ok(policy)) => Some(policy),
+            Ok(Err(failed)) => {
+                print_findings(&failed.diagnostics, &failed.sources, false);
+                return eprintln!("altq run: SIGHUP: {file} is not understood; the policy that runs stays");
+            }
+            Err(error) => {
+                return eprintln!("altq run: SIGHUP: {file} is not told ({error}); the policy that runs stays");
+            }
+        },
     };
-    let refused = refused_by_kernel(&policy);
-    if !refused.is_empty() {
-        print_findings(&refused, &policy.sources, false);
-        return eprintln!("altq run: SIGHUP: {file} has errors; the policy that runs stays");
-    }
+    let Some(policy) = policy else { return };
     match follow(args, live, &policy) {
         Err(message) => eprintln!("altq run: SIGHUP: {message}"),
         Ok(0) => eprintln!("altq run: SIGHUP: {file} asks for what runs already"),
         Ok(1) => eprintln!("altq run: SIGHUP: {file} is read, 1 thing has changed"),
         Ok(count) => eprintln!("altq run: SIGHUP: {file} is read, {count} things have changed"),
     }
+}
+
+/// Reads the policy again. `None`, after a message, if it has errors.
+pub fn read(args: &Args) -> Option<Policy> {
+    let policy = args.policy.load().filter(|policy| {
+        let refused = refused_by_kernel(policy);
+        print_findings(&refused, &policy.sources, false);
+        refused.is_empty()
+    });
+    if policy.is_none() {
+        eprintln!("altq run: SIGHUP: {} has errors; the policy that runs stays", args.policy.file.display());
+    }
+    policy
 }
 
 /// Changes the links, and returns how many things have changed.

@@ -3,20 +3,24 @@
 //!
 //! The worker is the same program, started anew with the same arguments: an `exec` gives it an
 //! address space of its own, and none of the supervisor's descriptors but two. Its standard output
-//! is a pipe to the supervisor, on which it beats ([`heart`](super::heart)). Its standard input is
-//! the listening control socket. While no worker shapes, the supervisor answers there itself.
+//! is a socket to the supervisor, on which it beats, and is told another policy
+//! ([`heart`](super::heart)). Its standard input is the listening control socket. While no worker
+//! shapes, the supervisor answers there itself.
+//!
+//! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). What it
+//! may not do any more the supervisor does: it reads the policy again, and takes rules away.
 
-use std::io::{self, PipeReader, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use altq_config::{Device, Link, Path as By};
+use altq_config::{Device, Link, Path as By, print};
 use altq_control::client::Client;
 use altq_control::document::{BYPASS, KERNEL, LinkStatus, Status};
 use altq_control::journal::Journal;
@@ -36,25 +40,31 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::listen::{Opened, peer};
+use super::{Args, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, watchdog};
 
 /// How long a worker may take to end when it is asked to.
 const ENDING: Duration = Duration::from_secs(5);
+/// How long a worker may take to read a policy.
+const READING: Duration = Duration::from_secs(5);
 /// The flag that makes a supervisor; a worker does not get it.
 const FLAG: &str = "--supervise";
 
 /// A worker.
 struct Worker {
     child: Child,
-    beats: PipeReader,
+    beats: UnixStream,
     lines: Lines,
+    /// Takes policies that the worker is to be told.
+    policies: mpsc::Sender<String>,
     /// Readable when it has ended.
     end: OwnedFd,
 }
 
 /// The supervisor.
 struct Supervisor<'a> {
+    args: &'a Args,
     links: &'a [&'a Link],
     socket: Option<&'a Opened>,
     began: Instant,
@@ -71,24 +81,26 @@ struct Supervisor<'a> {
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
 ///
-/// `patience`: how long a worker may be silent. `ends`: a worker ends by itself, after a time.
-///
 /// # Errors
 /// Signals cannot be watched, or no worker can be started.
-pub fn supervise(links: &[&Link], socket: Option<&Opened>, patience: Nanos, ends: bool) -> anyhow::Result<Exit> {
+pub fn supervise(args: &Args, links: &[&Link], socket: Option<&Opened>) -> anyhow::Result<Exit> {
     // Signals are blocked before any thread starts. A child gets none of that.
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     Standby::sweep(links);
     let (began, manager) = (Instant::now(), Manager::of_environment());
-    let watch = Supervision::new(0, patience);
+    let watch = Supervision::new(0, args.watchdog);
     let (worker, shaped, journal, away, standby) = (None, false, Journal::default(), None, None);
-    let mut supervisor = Supervisor { links, socket, began, watch, worker, shaped, journal, away, standby, manager };
-    let exit = supervisor.run(&ending, &hangup, ends);
+    let mut supervisor =
+        Supervisor { args, links, socket, began, watch, worker, shaped, journal, away, standby, manager };
+    let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
     drop(supervisor);
-    if !clean && let Err(error) = altq_dataplane::sweep(links) {
+    // A confined worker takes no rules away.
+    if (!clean || !args.unconfined)
+        && let Err(error) = altq_dataplane::sweep(links)
+    {
         eprintln!("altq run: {error}");
     }
     exit
@@ -99,7 +111,9 @@ impl Supervisor<'_> {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    fn run(&mut self, ending: &Watch, hangup: &Hangup, ends: bool) -> anyhow::Result<Exit> {
+    fn run(&mut self, ending: &Watch, hangup: &Hangup) -> anyhow::Result<Exit> {
+        // A worker ends by itself, after a time.
+        let ends = self.args.duration.is_some();
         let watchdog = watchdog().map(|time| time / 3);
         loop {
             // What was said while this process itself was held up counts first.
@@ -127,8 +141,7 @@ impl Supervisor<'_> {
             }
             self.wait(ending, hangup, wait)?;
             if hangup.seen() {
-                self.journal.forget_rates();
-                self.signal(Signal::HUP);
+                self.reload();
             }
             if ending.seen() {
                 return Ok(Exit::Ok);
@@ -167,10 +180,16 @@ impl Supervisor<'_> {
     fn start(&mut self) -> io::Result<()> {
         // altq's own bridge takes over: for a moment nothing passes.
         self.standby = None;
-        let (beats, heart) = io::pipe()?;
+        let (beats, heart) = UnixStream::pair()?;
         // This very program, also where its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
-        command.args(std::env::args_os().skip(1).filter(|argument| argument != FLAG)).stdout(heart);
+        command.args(std::env::args_os().skip(1).filter(|argument| argument != FLAG));
+        command.stdout(Stdio::from(OwnedFd::from(heart)));
+        if !self.args.unconfined {
+            // Without this some C libraries look for the number of processors in a file, and
+            // backtraces are read from files.
+            command.env("MALLOC_ARENA_MAX", "8").env("RUST_BACKTRACE", "0");
+        }
         // A terminal's Ctrl-C reaches the supervisor alone, which asks the worker to end.
         command.process_group(0);
         match self.socket {
@@ -183,14 +202,30 @@ impl Supervisor<'_> {
             }
         }
         let mut child = command.spawn()?;
-        // The worker alone has the other end of the pipe.
+        // The worker alone has the other end of the socket.
         drop(command);
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        self.worker = Some(Worker { child, beats, lines: Lines::default(), end });
-        Ok(())
+        let (policies, told) = mpsc::channel();
+        let telling = beats.try_clone().and_then(|beats| tell(beats, end.try_clone()?, told));
+        self.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end });
+        if telling.is_err() {
+            self.kill();
+        }
+        telling
+    }
+
+    /// Reads the policy again, and tells the worker.
+    fn reload(&mut self) {
+        let Some(policy) = reload::read(self.args) else { return };
+        self.journal.forget_rates();
+        // A worker that has ended reads the file when it starts.
+        let told = self.worker.as_ref().map(|worker| worker.policies.send(print(&policy).text));
+        if let Some(Err(_)) = told {
+            eprintln!("altq run: SIGHUP: the worker is not told; the policy that runs stays");
+        }
     }
 
     /// Reads what the worker has said.
@@ -203,7 +238,7 @@ impl Supervisor<'_> {
             return;
         }
         let mut bytes = [0; 64 << 10];
-        // The end of the pipe is that of the worker, which the other descriptor tells.
+        // The end of the stream is that of the worker, which the other descriptor tells.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
         let mut beats = 0;
@@ -330,6 +365,22 @@ impl Drop for Supervisor<'_> {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Tells a worker policies, in a thread: nothing else waits for it.
+fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<String>) -> io::Result<()> {
+    to.set_write_timeout(Some(READING))?;
+    let work = move || {
+        for text in policies {
+            // A text may be longer than what a socket holds, so the worker is to read meanwhile.
+            let line = serde_json::Value::String(text).to_string() + "\n";
+            let _ = pidfd_send_signal(&worker, Signal::HUP);
+            if to.write_all(line.as_bytes()).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("altq policy".to_owned()).spawn(work).map(drop)
 }
 
 /// The exit code of a worker as that of the command.

@@ -88,6 +88,12 @@ impl Steering {
         self.firewall
     }
 
+    /// Leaves the rules where they are, for another process to take away ([`sweep`]). Where nobody
+    /// listens, they let packets pass.
+    pub fn leave(&mut self) {
+        self.firewall = None;
+    }
+
     /// Takes the rules away.
     ///
     /// # Errors
