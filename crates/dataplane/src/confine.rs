@@ -23,6 +23,8 @@ pub struct Needs {
     pub verdicts: bool,
     /// Qdiscs of the kernel: CAP_NET_ADMIN as well, and new sockets to ask for them.
     pub qdiscs: bool,
+    /// Loops with real-time priority: a limit that lets them have it, or else CAP_SYS_NICE.
+    pub realtime: bool,
 }
 
 /// Who a process becomes: the numbers of a user and of a group.
@@ -44,14 +46,16 @@ pub struct User {
 /// cannot be given up.
 pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
-    // The loops run before others without a capability then. Where that is not permitted, they do
-    // without, or say so.
+    // The loops run before others without a capability then (nice -10, which this limit counts as
+    // 30; and the lowest real-time priority).
     allow(Resource::Nice, 30);
-    allow(Resource::Rtprio, 1);
+    let realtime = allow(Resource::Rtprio, 1);
     if let Some(user) = user {
         become_user(user)?;
     }
-    let kept = if needs.verdicts || needs.qdiscs { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
+    let mut kept = CapabilitySet::empty();
+    kept.set(CapabilitySet::NET_ADMIN, needs.verdicts || needs.qdiscs);
+    kept.set(CapabilitySet::SYS_NICE, needs.realtime && !realtime);
     let failed = |error: rustix::io::Errno| Error::of("giving capabilities up", error.into());
     let permitted = capabilities(None).map_err(failed)?.permitted & kept;
     let sets = CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() };
@@ -67,14 +71,12 @@ pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
     Ok(notes)
 }
 
-/// Raises a limit to `most`, as far as that is permitted.
-fn allow(what: Resource, most: u64) {
+/// Raises a limit to `least`. False if that is not permitted (CAP_SYS_RESOURCE).
+fn allow(what: Resource, least: u64) -> bool {
     let now = getrlimit(what);
-    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= most);
-    if !enough(now.current) {
-        let maximum = if enough(now.maximum) { now.maximum } else { Some(most) };
-        let _ = setrlimit(what, Rlimit { current: Some(most), maximum });
-    }
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= least);
+    let maximum = if enough(now.maximum) { now.maximum } else { Some(least) };
+    enough(now.current) || setrlimit(what, Rlimit { current: Some(least), maximum }).is_ok()
 }
 
 /// Becomes a user, and keeps the capabilities for now.

@@ -209,7 +209,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
-    if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref()) {
+    if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
     }
     let running = match ready.start() {

@@ -20,7 +20,7 @@ fn child(what: &str) -> (ExitStatus, String) {
 fn confined() {
     let Ok(what) = std::env::var(VARIABLE) else { return };
     let status = File::open("/proc/thread-self/status").unwrap();
-    let needs = Needs { verdicts: true, qdiscs: false };
+    let needs = Needs { verdicts: true, ..Needs::default() };
     // As root another user can be had.
     let user = rustix::process::geteuid().is_root().then_some(User { user: 12_345, group: 23_456 });
     let notes = confine(user, needs).unwrap();

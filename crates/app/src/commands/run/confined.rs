@@ -11,18 +11,18 @@ const USER: &str = "altq";
 const USERS: &str = "/etc/passwd";
 
 /// Gives up the user, capabilities, files and system calls that loops of these links do not need.
-/// `name` is the user to become.
+/// `name` is the user to become; `realtime` whether loops have real-time priority.
 ///
 /// # Errors
 /// The exit code, after a message: there is no such user, or the process may not become it.
-pub fn give_up(links: &[&Link], name: Option<&str>) -> Result<(), Exit> {
+pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool) -> Result<(), Exit> {
     let fail = |message: String, exit: Exit| {
         eprintln!("altq run: {message}");
         exit
     };
     let user = user(name).map_err(|message| fail(message, Exit::Usage))?;
     let any = |path: Path| links.iter().any(|link| link.path() == Some(path));
-    let needs = Needs { verdicts: any(Path::Nfqueue), qdiscs: any(Path::Kernel) };
+    let needs = Needs { verdicts: any(Path::Nfqueue), qdiscs: any(Path::Kernel), realtime };
     let notes = confine(user, needs).map_err(|error| fail(error.to_string(), Exit::of_link(&error)))?;
     if user.is_none() && rustix::process::geteuid().is_root() {
         eprintln!("altq run: there is no user `{USER}`, so the worker stays root; `useradd --system {USER}` makes one");
