@@ -16,6 +16,8 @@ pub enum Exit {
     Usage = 2,
     /// Differences were found, an expectation did not hold, or a result is INVALID.
     Differs = 3,
+    /// Packets of a link pass unshaped.
+    Bypassed = 4,
     /// The request was refused: by a limit, because there is no room, or because another
     /// process has it.
     Refused = 5,
@@ -61,6 +63,18 @@ impl Exit {
         }
     }
 
+    /// The exit code for a fault that a running altq, or the connection to it, reports.
+    pub fn of_fault(code: altq_control::Code) -> Exit {
+        use altq_control::Code;
+        match code {
+            Code::Failed => Exit::Failed,
+            Code::Usage => Exit::Usage,
+            Code::Refused => Exit::Refused,
+            Code::NotPermitted => Exit::NotPermitted,
+            Code::Unsupported => Exit::Unsupported,
+        }
+    }
+
     /// The exit code for an error of generators, server or client.
     pub fn of_traffic(error: &TrafficError) -> Exit {
         use altq_traffic::Refusal;
@@ -89,6 +103,14 @@ mod tests {
     use altq_traffic::Refusal;
 
     use super::*;
+
+    #[test]
+    fn faults_have_their_own_number() {
+        use altq_control::Code;
+        for code in [Code::Failed, Code::Usage, Code::Refused, Code::NotPermitted, Code::Unsupported] {
+            assert_eq!(Exit::of_fault(code) as u8, u8::from(code));
+        }
+    }
 
     #[test]
     fn a_missing_right_is_6_and_what_the_host_lacks_is_7() {

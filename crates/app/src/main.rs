@@ -10,11 +10,13 @@ mod demo;
 mod exit;
 #[cfg(feature = "experiments")]
 mod export;
+mod notify;
 mod output;
 mod pattern;
 mod policy;
 #[cfg(feature = "experiments")]
 mod progress;
+mod socket;
 #[cfg(feature = "experiments")]
 mod stat_format;
 #[cfg(all(test, feature = "experiments"))]
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, convert};
+use crate::commands::{check, convert, link, stat, status, subscriber};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -69,6 +71,14 @@ enum Command {
     Run(commands::run::Args),
     /// Takes away what `altq run --detach` set up
     Stop(commands::stop::Args),
+    /// Says whether a running altq shapes
+    Status(status::Args),
+    /// Prints the counters of a running altq
+    Stat(stat::Args),
+    /// Changes a link of a running altq
+    Link(link::Args),
+    /// Gives subscribers their classes in a running altq, changes them, and takes them away
+    Subscriber(subscriber::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
@@ -104,6 +114,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Stop(args) => commands::stop::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Link(args) => link::run(&args),
+        Command::Subscriber(args) => subscriber::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),

@@ -29,6 +29,7 @@ pub fn width() -> Option<usize> {
 
 /// A table for stdout: columns aligned, the first to the left and all others to the right, two
 /// spaces apart. On a terminal it is as narrow as that ([`table_within`]).
+#[cfg(feature = "experiments")]
 pub fn table(rows: &[Vec<String>]) -> String {
     table_within(rows, width())
 }

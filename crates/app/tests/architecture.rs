@@ -30,6 +30,7 @@ fn dependencies_point_one_way() {
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
+        ("altq-control", &["altq-engine", "altq-config"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
@@ -45,6 +46,7 @@ fn dependencies_point_one_way() {
                 "altq-dataplane",
                 "altq-traffic",
                 "altq-lab",
+                "altq-control",
             ],
         ),
     ]);
@@ -129,6 +131,7 @@ fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
         "simulator",
         "traffic",
         "lab",
+        "control",
         "app",
     ] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {

@@ -71,6 +71,55 @@ pub struct ClassStat {
     pub span_bytes: u64,
 }
 
+/// What an engine says of the whole link at one instant.
+#[derive(Clone, Debug)]
+pub struct Whole {
+    rate: Rate,
+    regulator: Option<u32>,
+    unclassified: (u64, u64),
+    /// Of each class with all below it, by number.
+    counters: Vec<Counters>,
+}
+
+impl Whole {
+    /// Asks an engine. Takes time linear in the classes, but little for each.
+    pub fn of(engine: &Engine) -> Whole {
+        Whole {
+            rate: engine.rate(),
+            regulator: engine.regulator_depth(),
+            unclassified: engine.unclassified(),
+            counters: engine.all_counters(),
+        }
+    }
+
+    /// The numbers that classes may have.
+    pub fn classes(&self) -> std::ops::Range<ClassId> {
+        0..self.counters.len() as ClassId
+    }
+}
+
+/// What an engine says of a class alone.
+#[derive(Clone, Debug)]
+pub struct Told {
+    parent: Option<ClassId>,
+    own: Counters,
+    scheduler: Vec<(&'static str, u64)>,
+    queue: Vec<(&'static str, u64)>,
+}
+
+impl Told {
+    /// Asks an engine; `None` for a number that no class has.
+    pub fn of(engine: &Engine, class: ClassId) -> Option<Told> {
+        let parent = engine.parent(class);
+        (class == ROOT || parent.is_some()).then(|| Told {
+            parent,
+            own: engine.own_counters(class),
+            scheduler: engine.scheduler_counters(class),
+            queue: engine.queue_counters(class),
+        })
+    }
+}
+
 impl LinkStat {
     /// A link's counters after `span`, counted from the start.
     pub fn of(link: &Link, engine: &Engine, span: Nanos) -> LinkStat {
@@ -89,20 +138,34 @@ impl LinkStat {
         engine: &Engine,
         span: Nanos,
     ) -> LinkStat {
-        let counters = engine.all_counters();
-        let exists = |id: ClassId| id == ROOT || engine.parent(id).is_some();
-        let numbers: Vec<ClassId> = (0..counters.len() as ClassId).filter(|id| exists(*id)).collect();
-        let mut places = vec![None; counters.len()];
-        for (at, id) in numbers.iter().enumerate() {
-            places[*id as usize] = Some(at);
+        let whole = Whole::of(engine);
+        let classes = whole.classes().map(|class| Told::of(engine, class)).collect();
+        LinkStat::gather(link, names, settings, default, &whole, classes, span)
+    }
+
+    /// As [`with`](LinkStat::with), of what was read from the engine before, perhaps in several
+    /// parts: `classes` by number, `None` for numbers that no class has.
+    pub fn gather(
+        link: &Link,
+        names: &[Option<String>],
+        settings: &[Settings],
+        default: Option<ClassId>,
+        whole: &Whole,
+        told: Vec<Option<Told>>,
+        span: Nanos,
+    ) -> LinkStat {
+        let mut places = vec![None; told.len()];
+        for (at, (place, _)) in places.iter_mut().zip(&told).filter(|(_, told)| told.is_some()).enumerate() {
+            *place = Some(at);
         }
         let place = |id: ClassId| places.get(id as usize).copied().flatten();
         let signed =
             |told: Vec<(&'static str, u64)>| told.into_iter().map(|(name, count)| (name, count as i64)).collect();
-        let mut classes: Vec<ClassStat> = Vec::with_capacity(numbers.len());
-        for id in &numbers {
-            let at = *id as usize;
-            let parent = engine.parent(*id);
+        let mut classes: Vec<ClassStat> = Vec::with_capacity(told.len());
+        for (id, told) in (0 as ClassId..).zip(told) {
+            let Some(told) = told else { continue };
+            let (at, parent) = (id as usize, told.parent);
+            let counters = whole.counters.get(at).copied().unwrap_or_default();
             // A class that an event has added is served by the scheduler that serves its siblings.
             let scheduler = match (link.spec.classes.get(at), parent) {
                 (None, Some(parent)) => {
@@ -111,7 +174,7 @@ impl LinkStat {
                         None => link.scheduler_of(parent),
                     }
                 }
-                _ => link.scheduler_of(*id),
+                _ => link.scheduler_of(id),
             };
             classes.push(ClassStat {
                 name: names.get(at).cloned().flatten().unwrap_or_default(),
@@ -121,14 +184,14 @@ impl LinkStat {
                 settings: settings.get(at).cloned().unwrap_or_default(),
                 holds: link.spec.classes.get(at).and_then(|class| class.scheduler.clone()),
                 queue: link
-                    .queue(*id)
+                    .queue(id)
                     .or_else(|| Some((schedule::find(scheduler)?.queue)(&Settings::new(), &Settings::new()))),
-                counters: counters[at],
-                own: engine.own_counters(*id),
-                told: signed(engine.scheduler_counters(*id)),
-                queue_told: signed(engine.queue_counters(*id)),
-                span_packets: counters[at].sent_packets,
-                span_bytes: counters[at].sent_bytes,
+                counters,
+                own: told.own,
+                told: signed(told.scheduler),
+                queue_told: signed(told.queue),
+                span_packets: counters.sent_packets,
+                span_bytes: counters.sent_bytes,
             });
         }
         for at in 0..classes.len() {
@@ -138,14 +201,14 @@ impl LinkStat {
         }
         LinkStat {
             name: link.name.clone(),
-            rate: engine.rate(),
+            rate: whole.rate,
             mtu: link.spec.mtu,
             packet: link.spec.overhead.charge(link.spec.mtu),
-            regulator: engine.regulator_depth(),
+            regulator: whole.regulator,
             scheduler: link.spec.scheduler.clone(),
             default: default.and_then(place),
             span,
-            unclassified: engine.unclassified(),
+            unclassified: whole.unclassified,
             classes,
         }
     }

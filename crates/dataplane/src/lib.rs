@@ -12,6 +12,7 @@
 pub mod bridge;
 pub mod channel;
 pub mod checksum;
+pub mod confine;
 pub mod edge;
 mod error;
 mod gauge;
@@ -36,8 +37,9 @@ mod ways;
 
 pub use altq_engine::sketch;
 pub use error::Error;
-pub use running::{Loop, Options, Running, Xdp, changes, run};
+pub use running::{Loop, Options, Reach, Ready, Running, Xdp, changes, fits, open, run, sweep};
 pub use sys::memory::LargePages;
+pub use sys::peer::{Credentials, credentials};
 pub use sys::signal;
 pub use sys::tcp_info::{TcpInfo, set_max_segment, tcp_info};
 pub use sys::udp;

@@ -18,9 +18,10 @@ use crate::edge::Edge;
 use crate::error::Error;
 use crate::gauge::Gauge;
 use crate::kernel;
+use crate::lock::Lock;
 use crate::nfqueue;
 use crate::probe::Probe;
-use crate::shaper::{self, Shaper, Tuning};
+use crate::shaper::{self, Look, Shaper, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
@@ -55,30 +56,99 @@ pub struct Options {
     pub processors: Vec<usize>,
     /// Whether AF_XDP carries the bridges.
     pub xdp: Xdp,
+    /// True if rules of the firewall stay at the end, for another process to take away ([`sweep`]).
+    pub leave_rules: bool,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes the snapshots. It returns when the
 /// edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
-/// What reaches a loop from outside.
-#[derive(Clone)]
-pub(crate) struct Ends {
-    /// Takes changes of the link.
-    pub changes: mpsc::Sender<Vec<Change>>,
+/// By name of link, what reaches its loop.
+pub(crate) type Senders = BTreeMap<String, Handle>;
+
+/// What reaches the loop of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    changes: mpsc::Sender<Vec<Change>>,
+    looks: mpsc::Sender<Look>,
+    /// Wakes the loop.
+    stop: Stop,
     /// Shows what the loop has sent, if the link's rate adapts.
-    pub gauge: Option<Gauge>,
+    gauge: Option<Gauge>,
 }
 
-/// By name of link, what reaches its loop.
-pub(crate) type Senders = BTreeMap<String, Ends>;
+impl Handle {
+    /// Sends changes to the loop, which is woken and makes them between two packets. False if it
+    /// has ended.
+    pub fn change(&self, changes: Vec<Change>) -> bool {
+        let sent = self.changes.send(changes).is_ok();
+        self.stop.wake();
+        sent
+    }
 
-/// Lets the loop of a link be reached: the ends of that go to the others.
-pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, shaper: &mut Shaper<E>) {
-    let (changes, changed) = mpsc::channel();
-    shaper.listen(changed);
+    /// Shows what the loop has sent, if the link's rate adapts.
+    pub fn gauge(&self) -> Option<&Gauge> {
+        self.gauge.as_ref()
+    }
+}
+
+/// Lets the loop of a link, which `stop` wakes, be reached: the ends of that go to the others.
+pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, stop: Stop, shaper: &mut Shaper<E>) {
+    let ((changes, to_change), (looks, to_look)) = (mpsc::channel(), mpsc::channel());
+    shaper.listen(to_change);
+    shaper.show(to_look);
     let gauge = link.adapt.is_some().then(|| shaper.gauge());
-    senders.insert(link.name.clone(), Ends { changes, gauge });
+    senders.insert(link.name.clone(), Handle { changes, looks, stop, gauge });
+}
+
+/// Reaches running links from another thread: the loops of those that altq itself executes, and
+/// the trees of those that the kernel executes. Nothing here waits for a loop.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    loops: Senders,
+    standing: Standing,
+}
+
+impl Reach {
+    /// The names of the links that have a loop.
+    pub fn loops(&self) -> impl Iterator<Item = &str> {
+        self.loops.keys().map(String::as_str)
+    }
+
+    /// Sends changes to the loop of a link, which is woken and makes them between two packets.
+    /// [`changes`] finds them. False if no such link has a loop.
+    pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
+        self.loops.get(link).is_some_and(|handle| handle.change(changes))
+    }
+
+    /// Makes the loop of a link, which is woken, call a function with its engine between two
+    /// packets. The loop does nothing else meanwhile, so the function must be short. False if no
+    /// such link has a loop.
+    pub fn look(&self, link: &str, look: Look) -> bool {
+        self.loops.get(link).is_some_and(|handle| {
+            let sent = handle.looks.send(look).is_ok();
+            handle.stop.wake();
+            sent
+        })
+    }
+
+    /// Sets a link that the kernel executes up in place of the one of its name, in the calling
+    /// thread's network namespace. Other links are left alone.
+    ///
+    /// # Errors
+    /// As [`kernel::set_up`]; what stood before stays.
+    pub fn replace(&self, link: &Link) -> Result<kernel::Done, Error> {
+        let (Some(stands), Some(Device::Interface { name, ingress })) = (self.standing.get(&link.name), &link.device)
+        else {
+            return Ok(kernel::Done::Stood);
+        };
+        // Nobody counts while the tree changes.
+        let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = kernel::set_up(name, *ingress, link)?;
+        *stands = Arc::new(link.clone());
+        Ok(done)
+    }
 }
 
 /// By name, the links that the kernel executes.
@@ -87,8 +157,7 @@ pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
 /// Running links. Dropping it stops them.
 pub struct Running {
     stop: Stop,
-    senders: Senders,
-    standing: Standing,
+    reach: Reach,
     snapshots: mpsc::Receiver<Snapshot>,
     said: mpsc::Receiver<String>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
@@ -118,28 +187,9 @@ impl Running {
         self.stop.clone()
     }
 
-    /// Sends changes to the loop of a link, which makes them between two packets: in its next turn,
-    /// after a snapshot's interval at the latest. [`changes`] finds them. False if no such link
-    /// runs.
-    pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
-        self.senders.get(link).is_some_and(|ends| ends.changes.send(changes).is_ok())
-    }
-
-    /// Sets a link that the kernel executes up in place of the one of its name, in the calling
-    /// thread's network namespace. Other links are left alone.
-    ///
-    /// # Errors
-    /// As [`kernel::set_up`]; what stood before stays.
-    pub fn replace(&self, link: &Link) -> Result<kernel::Done, Error> {
-        let (Some(stands), Some(Device::Interface { name, ingress })) = (self.standing.get(&link.name), &link.device)
-        else {
-            return Ok(kernel::Done::Stood);
-        };
-        // Nobody counts while the tree changes.
-        let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = kernel::set_up(name, *ingress, link)?;
-        *stands = Arc::new(link.clone());
-        Ok(done)
+    /// Reaches the links, to change them and to look at their engines.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// Asks all loops to end. Each sends a last snapshot.
@@ -190,11 +240,14 @@ pub(crate) struct Starting {
     pub holding: Holding,
     /// For how many nanoseconds a loop looks for packets before it sleeps.
     pub spin: Nanos,
+    /// True if rules of the firewall stay at the end.
+    pub leave_rules: bool,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
     /// What probes the links whose rates adapt.
     pub probes: Vec<Probe>,
+    awake: Option<File>,
 }
 
 /// Counts the links whose packets wait in the kernel.
@@ -250,9 +303,31 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, .. } = options;
         let (standing, probes) = (Standing::new(), Vec::new());
-        Ok(Starting { stop, notes, senders, standing, holding, spin, realtime, processors, loops, probes })
+        let mut starting = Starting {
+            stop,
+            notes,
+            senders,
+            standing,
+            holding,
+            spin,
+            leave_rules,
+            realtime,
+            processors,
+            loops,
+            probes,
+            awake: None,
+        };
+        if realtime {
+            match thread::stay_awake() {
+                Ok(awake) => starting.awake = Some(awake),
+                Err(error) => starting
+                    .notes
+                    .push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})")),
+            }
+        }
+        Ok(starting)
     }
 
     /// Adds a loop. `name` is that of its thread.
@@ -262,16 +337,11 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, mut notes, senders, standing, realtime, processors, loops, probes, .. } = self;
+        let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, .. } = self;
         let (send, snapshots) = mpsc::channel();
         let (say, said) = mpsc::channel();
-        let awake = if realtime { thread::stay_awake().map(Some) } else { Ok(None) };
-        let awake = awake.unwrap_or_else(|error| {
-            notes.push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})"));
-            None
-        });
-        let threads = Vec::new();
-        let mut running = Running { stop, senders, standing, snapshots, said, threads, notes, _awake: awake };
+        let reach = Reach { loops: senders, standing };
+        let mut running = Running { stop, reach, snapshots, said, threads: Vec::new(), notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
             true => vec![None],
@@ -344,6 +414,28 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 /// not allow or cannot do it; [`Error::Foreign`] if somebody else's qdisc, XDP program or AF_XDP
 /// socket is in the way; [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
+    open(links, options)?.start()
+}
+
+/// Links for which everything is open, and whose loops do not run yet. Until they do, no thread has
+/// been started. Dropping it closes everything.
+pub struct Ready(Starting);
+
+impl Ready {
+    /// Starts the loops.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(self) -> Result<Running, Error> {
+        self.0.start()
+    }
+}
+
+/// Opens all that the links need: sockets, queues, rules of the firewall, programs, memory.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn open(links: &[&Link], options: Options) -> Result<Ready, Error> {
     let (tuning, xdp) = (options.tuning, options.xdp);
     let mut starting = Starting::new(options)?;
     let mut senders = Senders::new();
@@ -368,23 +460,57 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     drop(shaped);
     starting.senders.append(&mut senders);
     for link in links {
-        if let Some(ends) = starting.senders.get(&link.name)
-            && let Some(probe) = Probe::open(link, ends)?
+        if let Some(handle) = starting.senders.get(&link.name)
+            && let Some(probe) = Probe::open(link, handle)?
         {
             let (name, reflectors) = (probe.link(), link.adapt.as_ref().map_or(0, |adapt| adapt.reflectors.len()));
             starting.notes.push(format!("link {name}: its rate adapts to the delay of {reflectors} reflectors"));
             starting.probes.push(probe);
         }
     }
-    starting.start()
+    Ok(Ready(starting))
+}
+
+/// Takes away what a killed process has left of these links, in the network namespace of the
+/// calling thread: rules of the firewall, and qdiscs of links that the kernel executes. Links that
+/// another process shapes are left alone, and so is what `altq run --detach` has set up.
+///
+/// # Errors
+/// [`Error::Steering`] if rules stay, [`Error::Kernel`] if qdiscs do.
+pub fn sweep(links: &[&Link]) -> Result<(), Error> {
+    let mut result = Ok(());
+    for link in links {
+        if let Some(Device::Interface { name, ingress }) = &link.device {
+            // Where another process shapes now, the rules are its own.
+            let Ok(_lock) = Lock::take(name, *ingress) else { continue };
+            result = result.and(match link.path() {
+                Some(Path::Kernel) => kernel::sweep(name, *ingress),
+                _ => nfqueue::steer::sweep(name, *ingress),
+            });
+        }
+    }
+    result
 }
 
 /// The changes that turn the running link `from` into `to`, while its packets stay queued. There
-/// are none for a link that the kernel executes: [`Running::replace`] sets `to` up.
+/// are none for a link that the kernel executes: [`Reach::replace`] sets `to` up.
 ///
 /// # Errors
 /// Says what only a new start can change.
 pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, String> {
+    fits(from, to, tuning)?;
+    if to.path() == Some(Path::Kernel) {
+        return Ok(Vec::new());
+    }
+    altq_config::changes(from, to)
+}
+
+/// Checks that what the path of a running link has set up at the start also serves `to`. Nothing is
+/// said of the engine.
+///
+/// # Errors
+/// Says what only a new start can change.
+pub fn fits(from: &Link, to: &Link, tuning: Tuning) -> Result<(), String> {
     if from.device != to.device {
         return Err("its device".to_owned());
     }
@@ -392,21 +518,21 @@ pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, St
         return Err("its path".to_owned());
     }
     if to.path() == Some(Path::Kernel) {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let bytes = !matches!(from.device, Some(Device::Interface { .. }));
     if to.adapt.is_some() && from.spec.rate != to.spec.rate {
         return Err("the rate to which an adapting one returns".to_owned());
     }
-    if shaper::frames(to, tuning.memory, bytes) > shaper::frames(from, tuning.memory, bytes) {
+    if shaper::frames(to, tuning, bytes) > shaper::frames(from, tuning, bytes) {
         return Err("how many packets its queues hold together, for which there are slots since the start".to_owned());
     }
     if let Some(Device::Interface { .. }) = &from.device
-        && let Some(fixed) = nfqueue::fixed(from, to, tuning.memory)
+        && let Some(fixed) = nfqueue::fixed(from, to, tuning)
     {
         return Err(fixed.to_owned());
     }
-    altq_config::changes(from, to)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -59,11 +59,13 @@ pub struct Tuning {
     pub memory: usize,
     /// Time between snapshots; `None`: only one at the end.
     pub interval: Option<Nanos>,
+    /// Packets that the queues of classes to come may hold together: there are slots for them.
+    pub room: usize,
 }
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        Tuning { memory: 512 << 20, interval: Some(1_000_000_000) }
+        Tuning { memory: 512 << 20, interval: Some(1_000_000_000), room: 0 }
     }
 }
 
@@ -190,7 +192,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         // a hash bucket, or which packet a random drop will hit.
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
-        let (heads, bodies) = slots(link, tuning.memory, edge.holds_bytes());
+        let (heads, bodies) = slots(link, tuning, edge.holds_bytes());
         let pool = edge.pool(heads, bodies);
         if !O::BY_EVENTS {
             engine.set_seen_late(edge.seen_late());
@@ -257,9 +259,23 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             for change in changes {
                 if self.engine.apply(now, &change).is_err() {
                     self.work.unchanged += 1;
-                } else if let Change::SetRate(rate) = change {
-                    self.longest = rate.bytes_in(LONGEST);
-                    self.output.set_rate(rate);
+                    continue;
+                }
+                match change {
+                    Change::SetRate(rate) => {
+                        self.longest = rate.bytes_in(LONGEST);
+                        self.output.set_rate(rate);
+                    }
+                    // Another class may get its number.
+                    Change::RemoveClass { class, .. } => {
+                        if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
+                            *sojourn = Default::default();
+                        }
+                        if let Some(sent) = self.sent_before.get_mut(class as usize) {
+                            *sent = (0, 0);
+                        }
+                    }
+                    _ => {}
                 }
             }
             if self.flows.is_none() && self.engine.keeps_flows() {
@@ -613,18 +629,18 @@ enum Next {
 
 /// Number of frames for which the loop of a link has slots. `holds_bytes` is that of its edge
 /// ([`Edge::holds_bytes`]).
-pub fn frames(link: &Link, memory: usize, holds_bytes: bool) -> usize {
-    slots(link, memory, holds_bytes).0
+pub fn frames(link: &Link, tuning: Tuning, holds_bytes: bool) -> usize {
+    slots(link, tuning, holds_bytes).0
 }
 
 /// The shortest packet of a flood, in bytes: an IPv4 header and one of UDP.
 const SHORTEST: usize = 28;
 
-/// Numbers of heads and bodies for a link: for what its queues can hold, and two batches each for
-/// reception and sending, within `memory`. A class whose queue is full must not take the slots of
-/// others.
-fn slots(link: &Link, memory: usize, holds_bytes: bool) -> (usize, usize) {
-    let spec = &link.spec;
+/// Numbers of heads and bodies for a link: for what its queues and those of classes to come can
+/// hold, and two batches each for reception and sending, within the memory for them. A class whose
+/// queue is full must not take the slots of others.
+fn slots(link: &Link, tuning: Tuning, holds_bytes: bool) -> (usize, usize) {
+    let (spec, memory) = (&link.spec, tuning.memory);
     let queued: usize = spec
         .classes
         .iter()
@@ -633,7 +649,7 @@ fn slots(link: &Link, memory: usize, holds_bytes: bool) -> (usize, usize) {
             Some(Limit::Bytes(bytes)) => bytes as usize / SHORTEST + 1,
             None => 64,
         })
-        .fold(0, usize::saturating_add);
+        .fold(tuning.room, usize::saturating_add);
     let wanted = queued.saturating_add(8 * BATCH).clamp(4096, 1 << 20);
     if !holds_bytes {
         return (wanted.min(memory / Pool::memory(1, 0)).max(4 * BATCH), 0);

@@ -85,7 +85,7 @@ fn a_link_changes_while_it_runs() {
     // classes get other shares.
     let mut channel = Channel::new(2 * SECOND);
     overload(2 * SECOND).into_iter().for_each(|frame| channel.arrive(frame));
-    let tuning = Tuning { memory: 64 << 20, interval: Some(100 * MS) };
+    let tuning = Tuning { memory: 64 << 20, interval: Some(100 * MS), ..Tuning::default() };
     let link = link(SHARES);
     let mut shaper = Shaper::new(&link, "a", channel, tuning).unwrap();
     let (changes, listener) = std::sync::mpsc::channel();

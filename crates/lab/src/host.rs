@@ -262,7 +262,7 @@ mod tests {
         let (left, mut channel) = (Arc::new(Mutex::new(Vec::new())), Channel::new(end));
         frames.into_iter().for_each(|frame| channel.arrive(frame));
         let edge = Late { edge: Networked::new(channel, None, Some(Box::new(Recorder(left.clone())))), by: late };
-        let tuning = Tuning { memory: 16 << 20, interval: Some(MS + late) };
+        let tuning = Tuning { memory: 16 << 20, interval: Some(MS + late), ..Tuning::default() };
         let mut shaper = Shaper::with_output(link, "a", edge, tuning, host.output(), host.timer).unwrap();
         let mut last = None;
         shaper.run(|snapshot| last = Some(snapshot)).unwrap();

@@ -146,7 +146,7 @@ impl Shaper {
         let every = EVERY.max(A_CLASS * classes);
         let jumbo = links.iter().any(|link| link.spec.mtu > ORDINARY);
         let memory = if jumbo { MEMORY } else { Tuning::default().memory };
-        let tuning = Tuning { interval: Some(every.as_nanos() as u64), memory };
+        let tuning = Tuning { interval: Some(every.as_nanos() as u64), memory, ..Tuning::default() };
         let options = Options { tuning, ..Options::default() };
         // The kernel reports interfaces as up a little before they carry frames.
         let deadline = Instant::now() + CARRIER;

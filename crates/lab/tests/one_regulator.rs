@@ -108,7 +108,7 @@ fn looped(link: &Link, packets: &[Packet]) -> Left {
     for (number, (at, dport, length)) in packets.iter().enumerate() {
         channel.arrive(Timed { at: *at, bytes: frame(number, *dport, *length), vnet: Vnet::default() });
     }
-    let tuning = Tuning { memory: 16 << 20, interval: None };
+    let tuning = Tuning { memory: 16 << 20, interval: None, ..Tuning::default() };
     let mut shaper = Shaper::new(link, "inside", channel, tuning).unwrap();
     shaper.run(|_| ()).unwrap();
     shaper.edge().departed().iter().map(|frame| (frame.at, number(&frame.bytes))).collect()

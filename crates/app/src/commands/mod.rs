@@ -11,6 +11,7 @@ pub mod demo;
 pub mod experiments;
 #[cfg(feature = "experiments")]
 pub mod lab;
+pub mod link;
 #[cfg(feature = "experiments")]
 pub mod replay;
 #[cfg(feature = "experiments")]
@@ -18,5 +19,8 @@ pub mod report;
 pub mod run;
 #[cfg(feature = "experiments")]
 pub mod sim;
+pub mod stat;
+pub mod status;
 pub mod stop;
+pub mod subscriber;
 pub mod traffic;

@@ -1,27 +1,40 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
+mod answers;
+mod confined;
+mod heart;
+mod listen;
+mod live;
 mod reload;
+mod shaped;
 mod stat;
+mod supervise;
 mod table;
+#[cfg(feature = "experiments")]
+mod tool;
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use altq_config::literal;
-use altq_config::{Link, Path, Policy, Promises};
+use altq_config::{Link, Path, Policy};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::{Hangup, Watch};
-use altq_dataplane::stats::Snapshot;
-use altq_dataplane::{Options, Running, Xdp};
-use altq_engine::spec::ClassId;
-use altq_engine::units::{Nanos, Rate};
+use altq_dataplane::{Error as LinkError, Options, Running, Xdp};
+use altq_engine::units::Nanos;
 use anyhow::Context as _;
 
 use crate::commands::check::refused_by_kernel;
 use crate::exit::Exit;
+use crate::notify::Manager;
+use crate::output;
 use crate::policy::{PolicyFile, print_findings};
+use crate::socket::Socket;
+use heart::Wire;
+use listen::{Opened, Wanted};
+use live::Live;
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -44,7 +57,7 @@ pub struct Args {
     #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
     /// Sets links with `path kernel` up and ends; `altq stop` takes them away
-    #[arg(long, conflicts_with_all = ["json", "duration", "realtime"])]
+    #[arg(long, conflicts_with_all = ["json", "quiet", "duration", "realtime", "no_socket", "group", "subscribers"])]
     detach: bool,
     /// Runs with real-time priority (SCHED_FIFO) and keeps idle processors from sleeping, so that
     /// timers stay exact on a busy machine and packets are seen at once on an idle one
@@ -62,6 +75,39 @@ pub struct Args {
     /// interfaces can, `on` or not at all
     #[arg(long, value_enum, value_name = "WHEN", default_value = "off")]
     xdp: Choice,
+    /// Prints no tables: only what changes, on standard error
+    #[arg(long, conflicts_with = "json")]
+    quiet: bool,
+    #[command(flatten)]
+    socket: Socket,
+    /// Makes no control socket
+    #[arg(long, conflicts_with_all = ["socket", "group", "socket_mode"])]
+    no_socket: bool,
+    /// Group that may use the control socket, and change what runs [default: altq, if there is one]
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// Mode of the control socket's file; with 0666 every user may read counters
+    #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = mode)]
+    socket_mode: u32,
+    /// Room for the classes of so many subscribers, with queues of 50 packets each
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    subscribers: u32,
+    /// Shapes in a process of its own, which is watched and started again; prints no tables
+    #[arg(long, conflicts_with = "json")]
+    supervise: bool,
+    /// With --supervise: a worker that is silent for so long is killed, so that packets pass
+    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = patience)]
+    watchdog: Nanos,
+    /// With --supervise: the user that the worker becomes once everything is open [default: altq,
+    /// if there is one]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// With --supervise: the worker keeps all rights, and may open files and start programs
+    #[arg(long, conflicts_with = "user")]
+    unconfined: bool,
+    /// What a supervisor gives its worker as standard input
+    #[arg(long, hide = true, value_parser = ["socket", "alone"])]
+    worker: Option<String>,
 }
 
 /// When AF_XDP carries bridges.
@@ -92,6 +138,23 @@ fn spin(word: &str) -> Result<Nanos, String> {
     }
 }
 
+/// Packets for which each subscriber gets room in each link.
+const QUEUE: usize = 50;
+
+fn patience(word: &str) -> Result<Nanos, String> {
+    match literal::time_with_unit(word)? {
+        time if time < 100_000_000 => Err("at least 100ms: a worker beats every 25 ms".into()),
+        time => Ok(time),
+    }
+}
+
+fn mode(word: &str) -> Result<u32, String> {
+    match u32::from_str_radix(word, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("an octal number up to 0777, such as 0660".to_owned()),
+    }
+}
+
 fn interval(word: &str) -> Result<Nanos, String> {
     match literal::time_with_unit(word)? {
         time if time < 10_000_000 => Err("at least 10ms: each table or line costs a walk over all classes".into()),
@@ -117,24 +180,63 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.detach {
         return Ok(detach(&links));
     }
+    if args.supervise {
+        let socket = match socket(args) {
+            Ok(socket) => socket,
+            Err(exit) => return Ok(exit),
+        };
+        return supervise::supervise(args, &links, socket.as_ref());
+    }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
-    let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
+    let room = args.subscribers as usize * QUEUE;
+    let tuning = Tuning { interval: Some(args.interval), room, ..Tuning::default() };
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
-    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp };
-    let running = match altq_dataplane::run(&links, options) {
+    // Whoever may start no program takes no rules away: the supervisor does.
+    let leave_rules = args.worker.is_some() && !args.unconfined;
+    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp, leave_rules };
+    let failed = |error: LinkError| {
+        eprintln!("altq run: {error}");
+        Exit::of_link(&error)
+    };
+    let ready = match altq_dataplane::open(&links, options) {
+        Ok(ready) => ready,
+        Err(error) => return Ok(failed(error)),
+    };
+    let socket = match socket(args) {
+        Ok(socket) => socket,
+        Err(exit) => return Ok(exit),
+    };
+    let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
+    if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
+        return Ok(exit);
+    }
+    let running = match ready.start() {
         Ok(running) => running,
-        Err(error) => {
-            eprintln!("altq run: {error}");
-            return Ok(Exit::of_link(&error));
-        }
+        Err(error) => return Ok(failed(error)),
     };
     watch.stop_on_signal(running.stopper()).context("signals cannot be watched")?;
     for note in running.notes() {
         eprintln!("altq run: {note}");
     }
-    let printed = show(args, &links, tuning, &running, &hangup);
+    let live = Live::new(&links, running.reach().clone(), tuning);
+    let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
+    let stop = running.stopper();
+    let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
+    let answering = answering.transpose().context("the control socket cannot be used")?;
+    let manager = args.worker.is_none().then(Manager::of_environment);
+    if let Some(wire) = wire.clone() {
+        heart::start(wire, running.reach().clone(), stop).context("the supervisor cannot be told")?;
+    }
+    if let Some(manager) = &manager {
+        manager.tell("READY=1");
+    }
+    let printed = show(args, &live, &running, &hangup, wire.as_ref());
+    if let Some(manager) = &manager {
+        manager.tell("STOPPING=1");
+    }
+    drop(answering);
     running.stop();
     if let Err(error) = running.wait() {
         eprintln!("altq run: {error}");
@@ -184,28 +286,33 @@ fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, S
     }
 }
 
-/// A link that runs, with what its policy promises.
-pub struct Shaped {
-    /// The link.
-    pub link: Link,
-    /// For each class, the rate that it can count on; `None` where nothing is guaranteed.
-    pub guaranteed: Vec<Option<Rate>>,
-    /// For each class, the highest rate that it may reach.
-    pub ceiling: Vec<Rate>,
-}
-
-impl Shaped {
-    fn new(link: &Link) -> Shaped {
-        let promises = Promises::new(link);
-        let classes = || 0..link.spec.classes.len() as ClassId;
-        let guaranteed = classes().map(|class| promises.guaranteed(class).filter(|rate| !rate.is_zero())).collect();
-        Shaped { link: link.clone(), guaranteed, ceiling: classes().map(|class| link.ceiling(class)).collect() }
+/// Makes the control socket, or takes the supervisor's. If nobody has chosen its path, altq runs
+/// without it where it cannot be made, and says so.
+fn socket(args: &Args) -> Result<Option<Opened>, Exit> {
+    let (path, chosen) = args.socket.path();
+    let wanted = Wanted { path: &path, group: args.group.as_deref(), mode: args.socket_mode };
+    let opened = match args.worker.as_deref() {
+        None if args.no_socket => return Ok(None),
+        None => listen::open(&wanted),
+        Some("socket") => listen::inherited(&wanted),
+        Some(_) => return Ok(None),
+    };
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(problem) if chosen || args.group.is_some() => {
+            eprintln!("altq run: {}", problem.message);
+            Err(problem.exit)
+        }
+        Err(problem) => {
+            eprintln!("altq run: it runs without a control socket: {}", problem.message);
+            Ok(None)
+        }
     }
 }
 
 /// Prints the snapshots of the loops until the loops end or the time is over, and reads the policy
 /// again after SIGHUP.
-fn show(args: &Args, links: &[&Link], tuning: Tuning, running: &Running, hangup: &Hangup) -> io::Result<()> {
+fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Option<&Wire>) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
     let mut out = io::stdout().lock();
     let screen = if args.json || !out.is_terminal() {
@@ -213,13 +320,12 @@ fn show(args: &Args, links: &[&Link], tuning: Tuning, running: &Running, hangup:
     } else {
         table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     };
-    // The latest snapshot of every link, and the number of snapshots since the last table.
-    let mut shaped: Vec<Shaped> = links.iter().map(|link| Shaped::new(link)).collect();
-    let mut latest: BTreeMap<String, Snapshot> = BTreeMap::new();
+    let links = live.lock().names().len();
+    // The number of snapshots since the last table.
     let mut news = 0;
     loop {
         if hangup.seen() {
-            reload::reload(args, tuning, &mut shaped, running);
+            reload::reload(args, live, wire);
         }
         for line in running.said().try_iter() {
             eprintln!("altq run: {line}");
@@ -228,7 +334,7 @@ fn show(args: &Args, links: &[&Link], tuning: Tuning, running: &Running, hangup:
         match running.snapshots().recv_timeout(wait.min(LOOK)) {
             Ok(snapshot) => {
                 news += 1;
-                latest.insert(snapshot.link.clone(), snapshot);
+                live.lock().take(snapshot);
             }
             Err(RecvTimeoutError::Timeout) => {
                 if end.is_some_and(|end| end <= Instant::now()) {
@@ -238,18 +344,18 @@ fn show(args: &Args, links: &[&Link], tuning: Tuning, running: &Running, hangup:
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        if news < links.len() || latest.len() < links.len() {
+        if args.quiet || args.worker.is_some() || news < links {
             continue;
         }
+        let Some(shown) = live.lock().shown() else { continue };
         news = 0;
-        let shown: Vec<(&Shaped, &Snapshot)> =
-            shaped.iter().filter_map(|shaped| Some((shaped, latest.get(&shaped.link.name)?))).collect();
+        let shown: Vec<_> = shown.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         if args.json {
             serde_json::to_writer(&mut out, &stat::Stat::of(&shown)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
         } else {
             let last = shown.iter().all(|(_, snapshot)| snapshot.last);
-            out.write_all(table::draw(&shown, screen, last).as_bytes())?;
+            out.write_all(table::draw(&shown, screen, last, output::width()).as_bytes())?;
         }
         out.flush()?;
     }

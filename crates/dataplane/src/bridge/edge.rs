@@ -56,6 +56,11 @@ impl OneWay {
         let ends = Ends::new(from, to);
         Ok(OneWay { ends, receiver, sender, stop, counters, dropped_before, spin, _guard: guard })
     }
+
+    /// The signal that ends its loop, and wakes it.
+    pub(super) fn stopper(&self) -> Stop {
+        self.stop.clone()
+    }
 }
 
 impl Edge for OneWay {
@@ -138,7 +143,7 @@ impl Edge for OneWay {
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(self.ends.down());
         }
-        Ok(Woken { frames: !receiver.is_empty(), stop: !stop.is_empty() })
+        Ok(Woken { frames: !receiver.is_empty(), stop: !stop.is_empty() && self.stop.ends() })
     }
 
     fn stopped(&mut self) -> bool {

@@ -10,6 +10,7 @@
 mod edge;
 mod ends;
 mod forward;
+mod standby;
 pub(crate) mod xdp;
 
 use altq_config::Link;
@@ -20,11 +21,13 @@ use crate::lock::Lock;
 pub use crate::running::{Loop, Options, Running};
 use crate::running::{Senders, Starting, channel, find};
 use crate::shaper::{Shaper, Tuning};
+use crate::stop::Stop;
 use crate::sys::bpf;
 use crate::sys::interface::Interface;
 use crate::ways::Way;
 pub use edge::OneWay;
 pub use forward::forward;
+pub use standby::Standby;
 use xdp::RingWay;
 
 /// Opens the interfaces of `links`, in the network namespace of the calling thread, and shapes
@@ -46,12 +49,17 @@ pub(crate) fn shaped(
     tuning: Tuning,
     senders: &mut Senders,
 ) -> impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error> {
-    move |from, link, one_way| loop_of(one_way, from, link, tuning, senders)
+    move |from, link, one_way| {
+        let stop = one_way.stopper();
+        loop_of(one_way, stop, from, link, tuning, senders)
+    }
 }
 
-/// The loop of a direction on an edge; the ends by which it is reached are put among the others.
+/// The loop of a direction on an edge, which `stop` ends and wakes; what reaches it is put among
+/// the others.
 fn loop_of<E: Edge + Send + 'static>(
     edge: E,
+    stop: Stop,
     from: &str,
     link: Option<&Link>,
     tuning: Tuning,
@@ -60,7 +68,7 @@ fn loop_of<E: Edge + Send + 'static>(
     Ok(match link {
         Some(link) => {
             let mut shaper = Shaper::new(link, from, edge, tuning)?;
-            channel(senders, link, &mut shaper);
+            channel(senders, link, stop, &mut shaper);
             Box::new(move |snapshots| shaper.run(snapshots))
         }
         None => Box::new(move |_| forward(edge)),
@@ -113,7 +121,8 @@ pub(crate) fn add(
         }
     };
     describe(&input, &output, link, &mut starting.notes);
-    let work = make(from, link, OneWay::open(input, output, guard, starting.stop.clone(), starting.spin)?)?;
+    let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
+    let work = make(from, link, OneWay::open(input, output, guard, stop, starting.spin)?)?;
     starting.add(
         format!("altq {from}>{to}"),
         Box::new(move |snapshots| {
@@ -134,7 +143,8 @@ pub(crate) fn add_rings(
     tuning: Tuning,
 ) -> Result<(), Error> {
     describe_mtu(&find(from)?, &find(to)?, &mut starting.notes);
-    let work = loop_of(edge, from, link, tuning, &mut starting.senders)?;
+    let stop = edge.stopper();
+    let work = loop_of(edge, stop, from, link, tuning, &mut starting.senders)?;
     starting.add(format!("altq {from}>{to}"), work);
     Ok(())
 }

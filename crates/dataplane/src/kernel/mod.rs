@@ -74,6 +74,23 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
     clear_ingress(&mut ask, interface, Some(&made)).map(|()| true)
 }
 
+/// Takes away what a process that was killed has left on an interface, but not what
+/// `altq run --detach` has set up there.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel refuses it.
+pub(crate) fn sweep(name: &str, ingress: bool) -> Result<(), Error> {
+    let stands = |one: &Detached| one.interface == name && one.ingress == ingress;
+    if detached().unwrap_or_default().iter().any(stands) {
+        return Ok(());
+    }
+    match take_away(name, ingress) {
+        // The interface has gone, and its qdiscs with it.
+        Err(Error::NoInterface { .. }) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
 /// What differs between a link and what the kernel has, a sentence each.
 ///
 /// # Errors

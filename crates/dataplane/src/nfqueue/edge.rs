@@ -13,9 +13,11 @@ use super::waiting::{ACCEPTED, Waiting};
 use crate::edge::{BATCH, Blocked, Edge, EdgeCounters, Sent, Want, Woken};
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::running::find;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::netlink::Netlink;
+use crate::sys::table::Table;
 use crate::sys::wait::{now, wait};
 
 /// Bytes of a packet that are copied: two IPv4 headers with all options and a TCP header with all
@@ -29,6 +31,8 @@ const RETRY: Nanos = 50_000;
 /// theirs from 0.
 const FIRST_QUEUE: u16 = 24_000;
 const QUEUES: u32 = 40_000;
+/// Where the kernel shows the queues of a network namespace.
+const QUEUES_TABLE: &str = "/proc/thread-self/net/netfilter/nfnetlink_queue";
 /// The most numbers that are tried.
 const TRIES: usize = 32;
 
@@ -56,6 +60,10 @@ pub struct QueueEdge {
     waiting: Waiting,
     name: String,
     named: Vec<String>,
+    /// The interface as it was found first: its socket finds it, and others, again.
+    found: Interface,
+    /// What the kernel says of its queues.
+    queues: Table,
     stop: Stop,
     look_at: Nanos,
     spin: Nanos,
@@ -114,7 +122,8 @@ impl QueueEdge {
             _ => Error::of("NFQUEUE", e),
         };
         let mut netlink = Netlink::open().map_err(missing)?;
-        let taken = status();
+        let (found, queues) = (find(place.interface)?, Table::open(QUEUES_TABLE));
+        let taken = status(&queues);
         let free = |number: &u16| taken.iter().all(|queue| queue.number != *number);
         let length = u32::try_from(place.frames + 16 * BATCH).unwrap_or(u32::MAX);
         let setup = Setup { copy: COPY, length, gso: place.whole };
@@ -157,7 +166,8 @@ impl QueueEdge {
         }
         let (name, named) = (place.interface.to_owned(), place.named.to_vec());
         let spin = place.spin;
-        let mut edge = QueueEdge { netlink, waiting, name, named, stop, look_at: 0, spin, tracks, dropped: 0 };
+        let (look_at, dropped) = (0, 0);
+        let mut edge = QueueEdge { netlink, waiting, name, named, found, queues, stop, look_at, spin, tracks, dropped };
         edge.look();
         Ok(edge)
     }
@@ -198,12 +208,12 @@ impl QueueEdge {
     /// back; the rules know it by its name.
     fn look(&mut self) {
         self.look_at = now() + LOOK;
-        if let Some(mtu) = Interface::find(&self.name).ok().and_then(|interface| interface.mtu().ok()) {
+        if let Some(mtu) = self.found.other(&self.name).ok().and_then(|interface| interface.mtu().ok()) {
             self.waiting.mtu = mtu as usize;
         }
         self.waiting.places.clear();
         for (place, name) in self.named.iter().enumerate() {
-            if let (Ok(interface), Ok(place)) = (Interface::find(name), u16::try_from(place)) {
+            if let (Ok(interface), Ok(place)) = (self.found.other(name), u16::try_from(place)) {
                 self.waiting.places.push((interface.index, place));
             }
         }
@@ -311,7 +321,7 @@ impl Edge for QueueEdge {
         ];
         wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.look_at), self.spin)?;
         let [netlink, stop] = watched.map(|fd| fd.revents());
-        Ok(Woken { frames: !netlink.is_empty(), stop: !stop.is_empty() })
+        Ok(Woken { frames: !netlink.is_empty(), stop: !stop.is_empty() && self.stop.ends() })
     }
 
     fn stopped(&mut self) -> bool {
@@ -320,7 +330,7 @@ impl Edge for QueueEdge {
 
     fn counters(&mut self) -> EdgeCounters {
         let queue = self.waiting.queue;
-        if let Some(status) = status().iter().find(|status| status.number == queue) {
+        if let Some(status) = status(&self.queues).iter().find(|status| status.number == queue) {
             self.dropped = status.dropped;
         }
         let counters = self.waiting.counters;
@@ -343,8 +353,8 @@ struct Status {
 }
 
 /// The queues of this network namespace. Empty if /proc is not mounted.
-fn status() -> Vec<Status> {
-    let table = std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap_or_default();
+fn status(queues: &Table) -> Vec<Status> {
+    let table = queues.read();
     let read = |line: &str| {
         // Number, port, packets that wait, copy mode, copy range, dropped by the kernel, dropped at
         // the socket, last packet's number, 1.

@@ -53,16 +53,17 @@ pub(crate) fn add(
         interface: name,
         ingress,
         named: &link.spec.rules.interfaces,
-        frames: shaper::frames(link, tuning.memory, false),
-        bytes: room(link, tuning.memory),
+        frames: shaper::frames(link, tuning, false),
+        bytes: room(link, tuning),
         whole: whole(link),
         spin: starting.spin,
     };
-    let edge = QueueEdge::open(&place, starting.stop.clone())?;
+    let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
+    let edge = QueueEdge::open(&place, stop.clone())?;
     let (queue, tracks) = (edge.queue(), edge.tracks());
     // Each packet tells by which interface it came; on ingress it is this one.
     let mut shaper = Shaper::new(link, if ingress { name } else { "" }, edge, tuning)?;
-    channel(&mut starting.senders, link, &mut shaper);
+    channel(&mut starting.senders, link, stop, &mut shaper);
     let port = steer::is_port(name);
     let mut steering = Steering::new(Steer { interface: name.to_owned(), ingress, port, queue, dscp: dscps(link) })?;
     let (does, by) = (
@@ -87,7 +88,7 @@ pub(crate) fn add(
     }
     starting.notes.extend(steer::bypasses(name));
     let direction = if ingress { '<' } else { '>' };
-    let (stop, holding) = (starting.stop.clone(), starting.holding.one_more());
+    let (stop, holding, leaves) = (starting.stop.clone(), starting.holding.one_more(), starting.leave_rules);
     starting.add(
         format!("altq {direction}{name}"),
         Box::new(move |snapshots| {
@@ -98,6 +99,9 @@ pub(crate) fn add(
             shaper.edge().release();
             stop.set();
             holding.wait_for_all(TOGETHER);
+            if leaves {
+                steering.leave();
+            }
             let removed = steering.remove();
             drop(shaper);
             result.and(removed)
@@ -113,27 +117,32 @@ fn whole(link: &Link) -> bool {
 }
 
 /// What only a new start can change from one link to another, besides what holds for all paths.
-pub(crate) fn fixed(from: &Link, to: &Link, memory: usize) -> Option<&'static str> {
+pub(crate) fn fixed(from: &Link, to: &Link, tuning: Tuning) -> Option<&'static str> {
     if whole(from) != whole(to) {
         return Some("whether the kernel segments super-packets, which it does below 500 Mbit/s");
     }
-    if room(to, memory) > room(from, memory) {
+    if room(to, tuning) > room(from, tuning) {
         return Some("how many bytes its queues hold together, for which there is room since the start");
     }
     let written = dscps(from);
     dscps(to).iter().any(|dscp| !written.contains(dscp)).then_some("which DSCP the firewall's rules write")
 }
 
-/// Bytes of a link's packets that may wait: what its queues hold together, so that none is full
-/// because of another; but no more than `memory`.
-fn room(link: &Link, memory: usize) -> u64 {
-    bytes(link).clamp(FEWEST, (memory as u64).max(FEWEST))
+/// Bytes of a link's packets that may wait: what its queues hold together, with those of classes to
+/// come, so that none is full because of another; but no more than the memory for them.
+fn room(link: &Link, tuning: Tuning) -> u64 {
+    let to_come = (tuning.room as u64).saturating_mul(longest(link));
+    bytes(link).saturating_add(to_come).clamp(FEWEST, (tuning.memory as u64).max(FEWEST))
+}
+
+/// The longest packet of a link, in bytes. A queue counts a super-packet as one packet.
+fn longest(link: &Link) -> u64 {
+    if whole(link) { SUPER } else { u64::from(link.spec.mtu) }
 }
 
 /// Bytes that the link's queues hold together when all are full.
 fn bytes(link: &Link) -> u64 {
-    // A queue counts a super-packet as one packet.
-    let longest = if whole(link) { SUPER } else { u64::from(link.spec.mtu) };
+    let longest = longest(link);
     let limits = link.spec.classes.iter().filter_map(|class| class.queue.as_ref()).map(|queue| match queue.limit {
         Limit::Packets(packets) => u64::from(packets).saturating_mul(longest),
         Limit::Bytes(bytes) => u64::from(bytes),
@@ -173,7 +182,10 @@ mod tests {
             policy.links.into_iter().next().unwrap()
         };
         let slow = link(text);
-        assert_eq!((dscps(&slow), bytes(&slow), room(&slow, 1 << 30)), (vec![10, 12], 30_000, 8 << 20));
+        let within = |memory| Tuning { memory, ..Tuning::default() };
+        assert_eq!((dscps(&slow), bytes(&slow), room(&slow, within(1 << 30))), (vec![10, 12], 30_000, 8 << 20));
+        let to_come = Tuning { room: 20_000, ..within(1 << 30) };
+        assert_eq!(room(&slow, to_come), 30_000 + 20_000 * 1000);
         // Super-packets of 64 KB come whole: 30 of them, and 1000 of them within a memory of 16 MB.
         let fast = text.replace("rate 10Mbit/s", "rate 600Mbit/s");
         assert_eq!(bytes(&link(&fast)), 30 << 16);
@@ -183,11 +195,12 @@ mod tests {
         };
         assert_eq!((adapts("499Mbit/s"), adapts("500Mbit/s")), (false, true));
         let longer = fast.replace("30packets", "1000packets");
-        assert_eq!((room(&link(&longer), 1 << 30), room(&link(&longer), 16 << 20)), (1000 << 16, 16 << 20));
+        let rooms = [1 << 30, 16 << 20].map(|memory| room(&link(&longer), within(memory)));
+        assert_eq!(rooms, [1000 << 16, 16 << 20]);
         // Room is made at the start.
-        let refused = fixed(&link(&fast), &link(&longer), 1 << 30);
+        let refused = fixed(&link(&fast), &link(&longer), within(1 << 30));
         assert!(refused.is_some_and(|why| why.starts_with("how many bytes")), "{refused:?}");
-        assert_eq!(fixed(&link(&longer), &link(&fast), 1 << 30), None);
+        assert_eq!(fixed(&link(&longer), &link(&fast), within(1 << 30)), None);
     }
 
     #[test]

@@ -13,7 +13,6 @@ mod prober;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use altq_adapt::{Adaptive, Answer, Controller, Load, Sample, Settings, TICK};
@@ -27,7 +26,7 @@ use rustix::net::{
 
 use crate::error::Error;
 use crate::gauge::Gauge;
-use crate::running::Ends;
+use crate::running::Handle;
 use crate::stop::Stop;
 use prober::Prober;
 
@@ -41,8 +40,8 @@ pub(crate) struct Probe {
     prober: Prober,
     ports: Vec<Port>,
     reflectors: Vec<String>,
-    /// Where changes of the rate go.
-    changes: Sender<Vec<Change>>,
+    /// Takes changes of the rate.
+    handle: Handle,
     /// What the loop has sent.
     gauge: Gauge,
 }
@@ -57,13 +56,13 @@ struct Port {
 }
 
 impl Probe {
-    /// What probes this link, if its rate adapts. `ends`: those of its loop.
+    /// What probes this link, if its rate adapts. `handle` reaches its loop.
     ///
     /// # Errors
     /// Those of socket(2): a ping socket needs a group among `net.ipv4.ping_group_range`, a raw one
     /// CAP_NET_RAW.
-    pub fn open(link: &Link, ends: &Ends) -> Result<Option<Probe>, Error> {
-        let (Some(adapt), Some(gauge)) = (&link.adapt, &ends.gauge) else { return Ok(None) };
+    pub fn open(link: &Link, handle: &Handle) -> Result<Option<Probe>, Error> {
+        let (Some(adapt), Some(gauge)) = (&link.adapt, handle.gauge()) else { return Ok(None) };
         let settings = Settings::new(link.spec.rate, adapt.from, adapt.to, adapt.target);
         let count = adapt.reflectors.len();
         let ports = adapt.reflectors.iter().map(|address| Port::open(*address));
@@ -73,7 +72,7 @@ impl Probe {
             prober: Prober::new(count),
             ports: ports.collect::<Result<_, _>>()?,
             reflectors: adapt.reflectors.iter().map(ToString::to_string).collect(),
-            changes: ends.changes.clone(),
+            handle: handle.clone(),
             gauge: gauge.clone(),
         }))
     }
@@ -130,7 +129,7 @@ impl Probe {
         }
         if let Some(decision) = decision {
             // A loop that has ended is about to stop this thread as well.
-            let _ = self.changes.send(vec![Change::SetRate(decision.after)]);
+            let _ = self.handle.change(vec![Change::SetRate(decision.after)]);
             say(format!("link {}: {decision}", self.link));
         }
     }

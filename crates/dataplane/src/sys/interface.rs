@@ -2,10 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use super::check;
+use super::table::Table;
 
 /// An interface, found by name in the calling thread's network namespace.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub struct Interface {
     /// Its index, which stays the same when it is renamed.
     pub index: u32,
     query: OwnedFd,
+    /// The statistics of all interfaces, once they have been asked for.
+    statistics: OnceLock<Table>,
 }
 
 /// What an interface says of its driver. Empty: it says nothing.
@@ -51,11 +55,23 @@ impl Interface {
     pub fn find(name: &str) -> io::Result<Interface> {
         let query = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .or_else(|_| socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None))?;
+        Interface::by(query, name)
+    }
+
+    /// Finds an interface of the same network namespace by the socket of this one.
+    ///
+    /// # Errors
+    /// As [`find`](Interface::find).
+    pub fn other(&self, name: &str) -> io::Result<Interface> {
+        Interface::by(self.query.try_clone()?, name)
+    }
+
+    fn by(query: OwnedFd, name: &str) -> io::Result<Interface> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         let index = netdevice::name_to_index(&query, name)?;
-        Ok(Interface { name: name.to_owned(), index, query })
+        Ok(Interface { name: name.to_owned(), index, query, statistics: OnceLock::new() })
     }
 
     /// Whether it can carry frames.
@@ -174,9 +190,9 @@ impl Interface {
     /// Frames that the device accepted and dropped on sending, from its statistics; `None` if it
     /// has none.
     pub fn dropped_on_sending(&self) -> Option<u64> {
-        // The thread runs in the interface's namespace. Columns: 8 of reception, then bytes,
-        // packets, errors, drops.
-        let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
+        // The thread that opens the table runs in the interface's namespace. Columns: 8 of
+        // reception, then bytes, packets, errors, drops.
+        let table = self.statistics.get_or_init(|| Table::open("/proc/thread-self/net/dev")).read();
         let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&self.name)?.strip_prefix(':'))?;
         line.split_whitespace().nth(11)?.parse().ok()
     }

@@ -1,7 +1,7 @@
 //! Waiting for SIGINT, SIGTERM and SIGHUP.
 
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -12,7 +12,24 @@ use crate::stop::Stop;
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
+/// True if a signal has come since the last call. Does not wait.
+fn taken(signals: &OwnedFd) -> bool {
+    // The kernel keeps one signal of a kind; several that came count as one.
+    rustix::io::read(signals, &mut [0u8; size_of::<libc::signalfd_siginfo>()]).is_ok()
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Watch {
+    /// Whether one of the signals has come since the last call. Does not wait.
+    pub fn seen(&self) -> bool {
+        taken(&self.0)
+    }
+
     /// Blocks both signals. Must be called before other threads start, because they inherit the
     /// signal mask.
     ///
@@ -60,8 +77,13 @@ impl Hangup {
 
     /// Whether the signal has come since the last call. Does not wait.
     pub fn seen(&self) -> bool {
-        // The kernel keeps one signal of a kind; several that came count as one.
-        rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]).is_ok()
+        taken(&self.0)
+    }
+}
+
+impl AsFd for Hangup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,77 +1,103 @@
 //! SIGHUP: the policy is read again, and what runs is changed in place if it can be.
 
-use altq_config::{Link, Path};
+use altq_config::{Language, Link, Path, Policy, parse_str};
+use altq_dataplane::changes;
 use altq_dataplane::kernel::Done;
-use altq_dataplane::shaper::Tuning;
-use altq_dataplane::{Running, changes};
 use altq_engine::Change;
 
-use super::{Args, Shaped, choose};
+use super::heart::Wire;
+use super::live::{Live, State};
+use super::{Args, choose};
 use crate::commands::check::refused_by_kernel;
 use crate::policy::print_findings;
 
-/// Reads the policy again and changes the links that run. If it has errors, or differs in what only
-/// a new start can change, all links stay as they are. Either is said on standard error.
-pub fn reload(args: &Args, tuning: Tuning, shaped: &mut [Shaped], running: &Running) {
+/// Reads the policy again, or is told it by the supervisor, and changes the links that run. If it
+/// has errors, or differs in what only a new start can change, all links stay as they are. Either
+/// is said on standard error.
+pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
     let file = args.policy.file.display();
-    let Some(policy) = args.policy.load() else {
-        return eprintln!("altq run: SIGHUP: {file} has errors; the policy that runs stays");
+    let policy = match wire {
+        None => read(args),
+        // It has been read without errors.
+        Some(wire) => match wire.policy().map(|text| parse_str(&text, "the policy", Language::Native)) {
+            Ok(Ok(policy)) => Some(policy),
+            Ok(Err(failed)) => {
+                print_findings(&failed.diagnostics, &failed.sources, false);
+                return eprintln!("altq run: SIGHUP: {file} is not understood; the policy that runs stays");
+            }
+            Err(error) => {
+                return eprintln!("altq run: SIGHUP: {file} is not told ({error}); the policy that runs stays");
+            }
+        },
     };
-    let refused = refused_by_kernel(&policy);
-    if !refused.is_empty() {
-        print_findings(&refused, &policy.sources, false);
-        return eprintln!("altq run: SIGHUP: {file} has errors; the policy that runs stays");
-    }
-    let found = choose(&policy, args.link.as_deref()).and_then(|links| plan(shaped, &links, tuning));
-    match found {
-        Err(message) => eprintln!("altq run: SIGHUP: {message}; the policy that runs stays"),
-        Ok(plan) => {
-            let mut all: usize = plan.iter().map(|(_, changes)| changes.len()).sum();
-            // First what the kernel may refuse.
-            for (link, _) in plan.iter().filter(|(link, _)| link.path() == Some(Path::Kernel)) {
-                match running.replace(link) {
-                    Ok(Done::Stood) => {}
-                    Ok(Done::Changed(classes)) => all += classes,
-                    Ok(Done::Built) => all += 1,
-                    Err(error) => {
-                        return eprintln!("altq run: SIGHUP: link `{}`: {error}; what stood there stays", link.name);
-                    }
-                }
-                if let Some(own) = shaped.iter_mut().find(|own| own.link.name == link.name) {
-                    *own = Shaped::new(link);
-                }
-            }
-            for (own, (link, changes)) in shaped.iter_mut().zip(plan) {
-                // Names, promises and notes may differ where the engine's part does not.
-                *own = Shaped::new(link);
-                if !changes.is_empty() {
-                    // A loop that has ended is about to end all others, which is said then.
-                    running.change(&link.name, changes);
-                }
-            }
-            match all {
-                0 => eprintln!("altq run: SIGHUP: {file} asks for what runs already"),
-                1 => eprintln!("altq run: SIGHUP: {file} is read, 1 thing has changed"),
-                n => eprintln!("altq run: SIGHUP: {file} is read, {n} things have changed"),
-            }
-        }
+    let Some(policy) = policy else { return };
+    match follow(args, live, &policy) {
+        Err(message) => eprintln!("altq run: SIGHUP: {message}"),
+        Ok(0) => eprintln!("altq run: SIGHUP: {file} asks for what runs already"),
+        Ok(1) => eprintln!("altq run: SIGHUP: {file} is read, 1 thing has changed"),
+        Ok(count) => eprintln!("altq run: SIGHUP: {file} is read, {count} things have changed"),
     }
 }
 
-/// For each link that runs, the one that follows, and the changes that lead to it.
-fn plan<'a>(shaped: &[Shaped], links: &[&'a Link], tuning: Tuning) -> Result<Vec<(&'a Link, Vec<Change>)>, String> {
-    if let Some(link) = links.iter().find(|link| shaped.iter().all(|own| own.link.name != link.name)) {
+/// Reads the policy again. `None`, after a message, if it has errors.
+pub fn read(args: &Args) -> Option<Policy> {
+    let policy = args.policy.load().filter(|policy| {
+        let refused = refused_by_kernel(policy);
+        print_findings(&refused, &policy.sources, false);
+        refused.is_empty()
+    });
+    if policy.is_none() {
+        eprintln!("altq run: SIGHUP: {} has errors; the policy that runs stays", args.policy.file.display());
+    }
+    policy
+}
+
+/// Changes the links, and returns how many things have changed.
+fn follow(args: &Args, live: &Live, policy: &Policy) -> Result<usize, String> {
+    let stays = |message: String| format!("{message}; the policy that runs stays");
+    let links = choose(policy, args.link.as_deref()).map_err(stays)?;
+    let mut state = live.lock();
+    if !state.roster.is_empty() {
+        let count = state.roster.len();
+        return Err(stays(format!("{count} subscribers have classes, which needs a new start")));
+    }
+    let plan = plan(&state, &links, live).map_err(stays)?;
+    let mut count: usize = plan.iter().map(|(_, changes)| changes.len()).sum();
+    // First what the kernel may refuse.
+    let mut replaced: Vec<&Link> = Vec::new();
+    for link in links.iter().filter(|link| link.path() == Some(Path::Kernel)) {
+        match live.replace(link) {
+            Ok(Done::Stood) => {}
+            Ok(Done::Changed(classes)) => count += classes,
+            Ok(Done::Built) => count += 1,
+            Err(error) => {
+                // Those before it stand as they are written now.
+                state.follow(&replaced, live.tuning.room).map_err(|error| error.to_string())?;
+                return Err(format!("link `{}`: {error}; what stood there stays", link.name));
+            }
+        }
+        replaced.push(link);
+    }
+    // Names, promises and notes may differ where the engine's part does not.
+    state.follow(&links, live.tuning.room).map_err(|error| error.to_string())?;
+    live.make(plan.into_iter().filter(|(_, changes)| !changes.is_empty()).collect());
+    Ok(count)
+}
+
+/// For each link that runs, the changes that lead to the one that follows.
+fn plan(state: &State, links: &[&Link], live: &Live) -> Result<Vec<(String, Vec<Change>)>, String> {
+    let names = state.names();
+    if let Some(link) = links.iter().find(|link| !names.contains(&link.name.as_str())) {
         return Err(format!("link `{}` is new, which needs a new start", link.name));
     }
-    let follow = |own: &Shaped| {
-        let name = &own.link.name;
-        let link = *links
-            .iter()
-            .find(|link| link.name == *name)
-            .ok_or_else(|| format!("link `{name}` is gone, which needs a new start"))?;
-        let changes = changes(&own.link, link, tuning)
+    let follow = |name: &str| {
+        let found = links.iter().find(|link| link.name == name);
+        let (Some(link), Some(own)) = (found, state.roster.link(name)) else {
+            return Err(format!("link `{name}` is gone, which needs a new start"));
+        };
+        let changes = changes(own, link, live.tuning)
             .map_err(|what| format!("link `{name}`: only a new start can change this: {what}"))?;
-        Ok((link, changes))
+        Ok((name.to_owned(), changes))
     };
-    shaped.iter().map(follow).collect()
+    names.into_iter().map(follow).collect()
 }

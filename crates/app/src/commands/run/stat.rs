@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use altq_config::{LimitedBy, Link, Path, Used};
+use altq_control::document::{KERNEL, SHAPING};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::Shaped;
+use super::shaped::Shaped;
 
 /// One line: the state of all links at one time.
 #[derive(Debug, Serialize)]
@@ -110,11 +111,10 @@ fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
     let (edge, work) = (&snapshot.edge, &snapshot.work);
     let used = |stat: &ClassStat| Used { waits: stat.counters.queued_packets > 1, wire_bit_s: stat.wire_bit_s };
     let limits = link.limited_by(&snapshot.classes.iter().map(used).collect::<Vec<_>>());
-    let path = link.path().unwrap_or(Path::Bridge);
     LinkStat {
         name: link.name.clone(),
-        state: if path == Path::Kernel { "kernel" } else { "shaping" },
-        path: path.name(),
+        state: state(link),
+        path: path(link),
         at_ns: snapshot.at,
         unix_ns: unix(snapshot.at),
         interval_ns: snapshot.at - snapshot.since,
@@ -144,8 +144,20 @@ fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
     }
 }
 
+/// What executes a link.
+pub fn path(link: &Link) -> &'static str {
+    link.path().unwrap_or(Path::Bridge).name()
+}
+
+/// The state of a link that runs.
+pub fn state(link: &Link) -> &'static str {
+    if link.path() == Some(Path::Kernel) { KERNEL } else { SHAPING }
+}
+
 fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: usize) -> Option<Class> {
     let link = &shaped.link;
+    // A number without a class has no name.
+    let name = link.classes.get(class).map(|class| class.name.clone()).filter(|name| !name.is_empty())?;
     let stat = snapshot.classes.get(class)?;
     let counters = &stat.counters;
     let mut dropped: BTreeMap<&'static str, u64> = stat.dropped.iter().map(|(reason, n)| (reason.name(), *n)).collect();
@@ -153,7 +165,7 @@ fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: u
         *dropped.entry("no_class").or_default() += snapshot.unclassified.0;
     }
     Some(Class {
-        name: link.classes.get(class)?.name.clone(),
+        name,
         parent: parent(link, class).and_then(|parent| Some(link.classes.get(parent)?.name.clone())),
         received_packets: counters.received_packets(),
         received_bytes: counters.received_bytes(),

@@ -4,7 +4,7 @@ use altq_config::Link;
 use altq_dataplane::stats::Snapshot;
 use altq_engine::spec::ROOT;
 
-use super::Shaped;
+use super::shaped::Shaped;
 use crate::{output, tree};
 
 /// Where the table is shown.
@@ -19,9 +19,9 @@ pub enum Screen {
     },
 }
 
-/// The tables of all links as one text. `last` is true for the tables at the end, which show the
-/// whole run instead of an interval.
-pub fn draw(links: &[(&Shaped, &Snapshot)], screen: Screen, last: bool) -> String {
+/// The tables of all links as one text, at most `width` columns wide if that is possible. `last` is
+/// true for the tables at the end, which show the whole run instead of an interval.
+pub fn draw(links: &[(&Shaped, &Snapshot)], screen: Screen, last: bool, width: Option<usize>) -> String {
     let mut text = String::new();
     if matches!(screen, Screen::Terminal { .. }) {
         // The cursor goes to the top left. Every line ends with "clear to the end of the line", so
@@ -30,7 +30,7 @@ pub fn draw(links: &[(&Shaped, &Snapshot)], screen: Screen, last: bool) -> Strin
     }
     for (shaped, snapshot) in links {
         text.push_str(&heading(&shaped.link, snapshot, screen, last));
-        text.push_str(&output::table(&rows(shaped, snapshot, last)));
+        text.push_str(&output::table_within(&rows(shaped, snapshot, last), width));
         text.push_str(&footer(snapshot, last));
         text.push('\n');
     }
@@ -61,7 +61,8 @@ fn rows(shaped: &Shaped, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
     let heads = ["class", "asked", "rate", "of link", "sent", "borrowed", "backlog", "dropped", "sojourn p50", "p99"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for (class, depth) in tree::of_link(link) {
-        let (Some(stat), Some(named)) = (snapshot.classes.get(class), link.classes.get(class)) else { continue };
+        let named = link.classes.get(class).filter(|named| !named.name.is_empty());
+        let (Some(stat), Some(named)) = (snapshot.classes.get(class), named) else { continue };
         let counters = &stat.counters;
         let asked = shaped.guaranteed.get(class).copied().flatten();
         // The last table is about the whole run.

@@ -99,6 +99,11 @@ impl RingWay {
         Ok(way)
     }
 
+    /// The signal that ends its loop, and wakes it.
+    pub(in super::super) fn stopper(&self) -> Stop {
+        self.stop.clone()
+    }
+
     /// The interface at which frames come in.
     pub(super) fn input(&self) -> &Interface {
         &self.ends.from
@@ -294,7 +299,8 @@ impl Edge for RingWay {
         });
         wait(&mut watched[..=count], now, until, self.spin)?;
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        Ok(Woken { frames: watched[..count].iter().any(is_ready), stop: is_ready(&watched[count]) })
+        let stop = is_ready(&watched[count]) && self.stop.ends();
+        Ok(Woken { frames: watched[..count].iter().any(is_ready), stop })
     }
 
     fn stopped(&mut self) -> bool {

@@ -98,7 +98,7 @@ impl Pairs {
             Way::Bridge { from: a, to: b, link } if (a, b) == (from, to) => link,
             _ => None,
         });
-        link.map_or(FRAMES, |link| shaper::frames(link, self.tuning.memory, true))
+        link.map_or(FRAMES, |link| shaper::frames(link, self.tuning, true))
     }
 }
 
@@ -136,9 +136,10 @@ fn open(
     let opposite = (find(to)?, find(from)?);
     let [first_interface, second_interface] = interfaces;
     let (ends, rings) = ((first_interface, second_interface), (one.incoming, other.outgoing));
-    let mut forth = RingWay::new(ends, rings, first_slots, zero_copy, (stop.clone(), spin))?;
+    let own = || stop.for_loop().map_err(|error| Error::of("event descriptors", error));
+    let mut forth = RingWay::new(ends, rings, first_slots, zero_copy, (own()?, spin))?;
     let rings = (other.incoming, one.outgoing);
-    let mut back = RingWay::new(opposite, rings, second_slots, zero_copy, (stop.clone(), spin))?;
+    let mut back = RingWay::new(opposite, rings, second_slots, zero_copy, (own()?, spin))?;
     let promiscuous = |interface: &Interface| {
         packet::promiscuous(interface.index).map_err(|error| Error::of("promiscuous mode", error))
     };

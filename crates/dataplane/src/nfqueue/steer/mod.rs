@@ -8,7 +8,7 @@
 
 mod iptables;
 mod nft;
-mod program;
+pub(crate) mod program;
 
 use crate::error::Error;
 
@@ -88,6 +88,12 @@ impl Steering {
         self.firewall
     }
 
+    /// Leaves the rules where they are, for another process to take away ([`sweep`]). Where nobody
+    /// listens, they let packets pass.
+    pub fn leave(&mut self) {
+        self.firewall = None;
+    }
+
     /// Takes the rules away.
     ///
     /// # Errors
@@ -107,6 +113,30 @@ impl Steering {
 impl Drop for Steering {
     fn drop(&mut self) {
         let _ = self.remove();
+    }
+}
+
+/// Takes away the rules that a killed process has left for an interface and direction, in the
+/// network namespace of the calling thread. Nothing happens if there are none.
+///
+/// # Errors
+/// [`Error::Steering`] if rules are there and stay.
+pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
+    let mut left = Vec::new();
+    // Whether it was a port when the rules were made is not known any more.
+    for port in [false, true] {
+        let steer = Steer { interface: interface.to_owned(), ingress, port, queue: 0, dscp: Vec::new() };
+        if nft::is_there(&steer) {
+            left.extend(nft::remove(&steer).err());
+        }
+        if !port {
+            // The chains of iptables have the same names for both. Without iptables there are none.
+            let _ = iptables::remove(&steer);
+        }
+    }
+    match left.first() {
+        None => Ok(()),
+        Some(error) => Err(Error::Steering(format!("the rules for {interface} could not be taken away: {error}"))),
     }
 }
 

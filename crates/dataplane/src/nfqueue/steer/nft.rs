@@ -34,6 +34,13 @@ pub fn remove(steer: &Steer) -> Result<(), String> {
     run("nft", &["-f", "-"], &no_rules(steer)).map(drop)
 }
 
+/// True if the rules are there.
+pub fn is_there(steer: &Steer) -> bool {
+    let table = table(steer);
+    let words: Vec<&str> = ["list", "table"].into_iter().chain(table.split(' ')).collect();
+    run("nft", &words, "").is_ok()
+}
+
 /// The family of a link's table.
 fn family(steer: &Steer) -> &'static str {
     if steer.port { "bridge" } else { "inet" }

@@ -1,0 +1,213 @@
+//! Answers what clients of the control socket ask (docs/control.md).
+
+use std::sync::Arc;
+
+use altq_config::{Link, Path};
+use altq_control::document::{Changed, LinkStatus, Status, Subscribers, Text};
+use altq_control::journal::note;
+use altq_control::reply::{Body, body};
+use altq_control::request::{Form, Subscriber};
+use altq_control::rights::Peer;
+use altq_control::roster::Report;
+use altq_control::server::Service;
+use altq_control::{Code, Fault, Request};
+use altq_dataplane::{Error as LinkError, fits};
+use altq_engine::units::Rate;
+
+use super::heart::Wire;
+use super::live::{Live, Shown, State};
+use super::stat::{Stat, path, state};
+use super::table;
+use crate::exit::Exit;
+
+/// What a client is told if nobody says how wide its terminal is.
+const WIDTH: usize = 100;
+
+/// The one who answers.
+pub struct Answers {
+    live: Arc<Live>,
+    /// Leads to the supervisor, if there is one, which is told what changes.
+    wire: Option<Wire>,
+    /// The latest document about counters: whoever asks for the same gets it too.
+    latest: Option<Latest>,
+}
+
+struct Latest {
+    link: Option<String>,
+    form: Form,
+    of: Vec<Shown>,
+    body: Body,
+}
+
+impl Answers {
+    /// Answers about these links.
+    pub fn new(live: Arc<Live>, wire: Option<Wire>) -> Answers {
+        Answers { live, wire, latest: None }
+    }
+
+    /// Tells the supervisor of a change that was made.
+    fn note(&self, change: &Request) {
+        if let Some(wire) = &self.wire {
+            // Without a supervisor the worker is about to end.
+            let _ = wire.say(&note(change));
+        }
+    }
+
+    fn status(&self) -> Status {
+        let live = self.live.lock();
+        let since_s = self.live.since.elapsed().as_secs();
+        let link = |name: &str| {
+            let link = live.roster.link(name)?;
+            let (path, state) = (path(link).to_owned(), state(link).to_owned());
+            Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift: None })
+        };
+        Status::of(live.names().into_iter().filter_map(link).collect())
+    }
+
+    fn stat(&mut self, link: Option<String>, form: Form) -> Result<Body, Fault> {
+        let of = self.shown(link.as_deref())?;
+        let same = |a: &Shown, b: &Shown| Arc::ptr_eq(&a.0, &b.0) && Arc::ptr_eq(&a.1, &b.1);
+        if let Some(latest) = &self.latest
+            && (&latest.link, &latest.form) == (&link, &form)
+            && latest.of.len() == of.len()
+            && latest.of.iter().zip(&of).all(|(a, b)| same(a, b))
+        {
+            return Ok(latest.body.clone());
+        }
+        let links: Vec<_> = of.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
+        let made = match &form {
+            Form::Json => document(&Stat::of(&links))?,
+            Form::Table { width } => {
+                let width = width.map_or(WIDTH, usize::from);
+                let text = table::draw(&links, table::Screen::Plain, false, Some(width));
+                document(&Text { text, legend: None })?
+            }
+            Form::Tool(format) => document(&self.as_tool(format, &of)?)?,
+        };
+        self.latest = Some(Latest { link, form, of, body: made.clone() });
+        Ok(made)
+    }
+
+    /// The links that are asked about, with their latest snapshots.
+    fn shown(&self, name: Option<&str>) -> Result<Vec<Shown>, Fault> {
+        let mut state = self.live.lock();
+        if let Some(name) = name
+            && !state.names().contains(&name)
+        {
+            let fault = Fault::usage(format!("no link `{name}` runs here"));
+            return Err(fault.help(format!("there is {}", state.names().join(", "))));
+        }
+        let mut shown = state
+            .shown()
+            .ok_or_else(|| Fault::new(Code::Failed, "there are no counters yet").help("ask again in a moment"))?;
+        shown.retain(|(shaped, _)| name.is_none_or(|name| shaped.link.name == name));
+        Ok(shown)
+    }
+
+    #[cfg(feature = "experiments")]
+    fn as_tool(&self, format: &str, of: &[Shown]) -> Result<Text, Fault> {
+        super::tool::text(format, of, &self.live)
+    }
+
+    #[cfg(not(feature = "experiments"))]
+    fn as_tool(&self, format: &str, _: &[Shown]) -> Result<Text, Fault> {
+        let message = format!("this altq is built without the format `{format}`");
+        Err(Fault::new(Code::Unsupported, message).help("`json` and `table` are there"))
+    }
+
+    fn set_link(&mut self, name: &str, rate: Rate, peer: &Peer) -> Result<Changed, Fault> {
+        let mut state = self.live.lock();
+        if let Some(from) = state.roster.link(name)
+            && from.spec.rate != rate
+        {
+            let mut to = Link::clone(from);
+            to.spec.rate = rate;
+            fits(from, &to, self.live.tuning)
+                .map_err(|what| Fault::refused(format!("only a new start can change this: {what}")))?;
+        }
+        let before = state.roster.link(name).map(|link| link.spec.rate);
+        let changes = state.roster.set_rate(name, rate)?;
+        let changed = !changes.is_empty();
+        if let (true, Some(before), Some(link)) = (changed, before, by_kernel(&state, name))
+            && let Err(error) = self.live.replace(&link)
+        {
+            // What stood there stays, so the link has its rate again.
+            state.roster.set_rate(name, before)?;
+            return Err(of_kernel(name, &error));
+        }
+        // Before another thread changes anything: the loops get all changes in the same order.
+        self.live.make(changes);
+        drop(state);
+        if changed {
+            let before = before.unwrap_or_default();
+            eprintln!("altq run: link {name}: rate {rate}, before {before}; asked by {}", who(peer));
+        }
+        self.note(&Request::SetLink { link: name.to_owned(), rate_bit_s: rate.as_bit_s() });
+        Ok(Changed { changed })
+    }
+
+    fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
+        let mut state = self.live.lock();
+        let (what, (report, changes)) = match &request {
+            Request::SetSubscribers(subscribers) => ("set", state.roster.set(subscribers.clone())),
+            Request::DeleteSubscribers(ids) => ("gone", state.roster.delete(ids)),
+            _ => return Err(Fault::usage("this is not about subscribers")),
+        };
+        let all = state.roster.len();
+        self.live.make(changes);
+        drop(state);
+        self.note(&match request {
+            Request::SetSubscribers(mut subscribers) => {
+                let failed = |one: &Subscriber| report.failed.iter().any(|failure| failure.id == one.id);
+                subscribers.retain(|one| !failed(one));
+                Request::SetSubscribers(subscribers)
+            }
+            other => other,
+        });
+        if report.done + report.failed.len() > 0 {
+            let failed = match report.failed.as_slice() {
+                [] => String::new(),
+                [first, ..] => format!(", {} refused ({}: {})", report.failed.len(), first.id, first.error),
+            };
+            eprintln!("altq run: subscribers: {} {what}{failed}, {all} now; asked by {}", report.done, who(peer));
+        }
+        Ok(report)
+    }
+}
+
+impl Service for Answers {
+    fn answer(&mut self, request: Request, peer: &Peer) -> Result<Body, Fault> {
+        match request {
+            Request::Status => document(&self.status()),
+            Request::Stat { link, form } => self.stat(link, form),
+            Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
+            Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
+            request => document(&self.subscribers(request, peer)?),
+        }
+    }
+}
+
+/// A link, if the kernel executes it.
+fn by_kernel(state: &State, name: &str) -> Option<Arc<Link>> {
+    state.roster.link(name).filter(|link| link.path() == Some(Path::Kernel)).cloned()
+}
+
+/// Why the kernel does not take a link.
+fn of_kernel(name: &str, error: &LinkError) -> Fault {
+    let code = match Exit::of_link(error) {
+        Exit::NotPermitted => Code::NotPermitted,
+        Exit::Unsupported => Code::Unsupported,
+        Exit::Refused | Exit::Usage => Code::Refused,
+        _ => Code::Failed,
+    };
+    Fault::new(code, format!("link `{name}`: {error}; what stood there stays"))
+}
+
+fn document(of: &impl serde::Serialize) -> Result<Body, Fault> {
+    body(of).map_err(|error| Fault::new(Code::Failed, error.to_string()))
+}
+
+/// Who asks, for the log.
+fn who(peer: &Peer) -> String {
+    format!("process {} of user {}", peer.pid, peer.uid)
+}

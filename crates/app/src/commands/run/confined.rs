@@ -1,0 +1,71 @@
+//! A worker gives up what it no longer needs once everything is open (docs/service.md).
+
+use altq_config::{Link, Path};
+use altq_dataplane::confine::{Needs, User, confine};
+
+use crate::exit::Exit;
+
+/// The user that a worker becomes where nobody names one, if there is such a user.
+const USER: &str = "altq";
+/// Where the host lists its users.
+const USERS: &str = "/etc/passwd";
+
+/// Gives up the user, capabilities, files and system calls that loops of these links do not need.
+/// `name` is the user to become; `realtime` whether loops have real-time priority.
+///
+/// # Errors
+/// The exit code, after a message: there is no such user, or the process may not become it.
+pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool) -> Result<(), Exit> {
+    let fail = |message: String, exit: Exit| {
+        eprintln!("altq run: {message}");
+        exit
+    };
+    let user = user(name).map_err(|message| fail(message, Exit::Usage))?;
+    let any = |path: Path| links.iter().any(|link| link.path() == Some(path));
+    let needs = Needs { verdicts: any(Path::Nfqueue), qdiscs: any(Path::Kernel), realtime };
+    let notes = confine(user, needs).map_err(|error| fail(error.to_string(), Exit::of_link(&error)))?;
+    if user.is_none() && rustix::process::geteuid().is_root() {
+        eprintln!("altq run: there is no user `{USER}`, so the worker stays root; `useradd --system {USER}` makes one");
+    }
+    for note in notes {
+        eprintln!("altq run: the worker is confined less than it could be: {note}");
+    }
+    Ok(())
+}
+
+/// The user to become; `None` to stay who this is.
+fn user(name: Option<&str>) -> Result<Option<User>, String> {
+    let root = rustix::process::geteuid().is_root();
+    if name.is_none() && !root {
+        // Somebody else has chosen the user.
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string(USERS).unwrap_or_default();
+    let found = find_user(&users, name.unwrap_or(USER));
+    match name {
+        Some(name) if found.is_none() => {
+            Err(format!("--user {name}: {USERS} has no such user; `useradd --system {name}` makes it"))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// A user in a list as of passwd(5).
+fn find_user(users: &str, name: &str) -> Option<User> {
+    let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<&str>>());
+    let fields = lines.find(|fields| fields.first() == Some(&name))?;
+    Some(User { user: fields.get(2)?.parse().ok()?, group: fields.get(3)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name() {
+        let list = "root:x:0:0:root:/root:/bin/sh\naltq:x:987:654::/nonexistent:/usr/sbin/nologin\nbroken:x:1\n";
+        let found = |name: &str| find_user(list, name).map(|found| (found.user, found.group));
+        assert_eq!([found("root"), found("altq")], [Some((0, 0)), Some((987, 654))]);
+        assert_eq!([found("broken"), found("nobody"), found("")], [None; 3]);
+    }
+}

@@ -1,0 +1,36 @@
+//! A link that runs, with what its policy promises.
+
+use std::sync::Arc;
+
+use altq_config::{Link, Promises};
+use altq_control::roster::without_gaps;
+use altq_engine::spec::ClassId;
+use altq_engine::units::Rate;
+
+/// A link that runs, with what its policy promises.
+pub struct Shaped {
+    /// The link. A number that no class has has an empty name.
+    pub link: Arc<Link>,
+    /// For each class, the rate that it can count on; `None` where nothing is guaranteed.
+    pub guaranteed: Vec<Option<Rate>>,
+    /// For each class, the highest rate that it may reach.
+    pub ceiling: Vec<Rate>,
+}
+
+impl Shaped {
+    /// Works out what a link promises.
+    pub fn new(link: Arc<Link>) -> Shaped {
+        let (whole, kept) = without_gaps(&link);
+        let promises = Promises::new(&whole);
+        let count = link.spec.classes.len();
+        let (mut guaranteed, mut ceiling) = (vec![None; count], vec![Rate::ZERO; count]);
+        for (class, own) in (0 as ClassId..).zip(kept) {
+            if let (Some(guaranteed), Some(ceiling)) = (guaranteed.get_mut(own as usize), ceiling.get_mut(own as usize))
+            {
+                *guaranteed = promises.guaranteed(class).filter(|rate| !rate.is_zero());
+                *ceiling = whole.ceiling(class);
+            }
+        }
+        Shaped { link, guaranteed, ceiling }
+    }
+}

@@ -1,0 +1,282 @@
+//! `altq subscriber`: classes of subscribers in a running altq (docs/service.md). For hooks of
+//! RADIUS, DHCP and PPP: the same again changes nothing.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use altq_config::literal;
+use altq_control::client::{Client, NoFields};
+use altq_control::document::Subscribers;
+use altq_control::request::{BULK, WRITE_LINE, Written, WrittenPlace};
+use altq_control::roster::Report;
+use altq_control::{Code, Fault};
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::output;
+use crate::socket::{Socket, ask, fail};
+
+/// Options of `altq subscriber`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Gives a subscriber its classes, or changes them
+    Set {
+        /// The subscriber, then `addr=ADDRESS[,PREFIX…]` and, for each link, `LINK[/CLASS]=RATE` or
+        /// `LINK[/CLASS]=WORDS…`
+        #[arg(value_name = "ID addr=… LINK=…", required_unless_present = "bulk", num_args = 1..)]
+        words: Vec<String>,
+        /// Reads subscribers from a file, or from standard input with `-`: one a line, in the same
+        /// words
+        #[arg(long, value_name = "FILE", conflicts_with = "words")]
+        bulk: Option<PathBuf>,
+        #[command(flatten)]
+        more: More,
+    },
+    /// Takes the classes of subscribers away
+    Del {
+        /// The subscribers
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+        #[command(flatten)]
+        more: More,
+    },
+    /// Lists the subscribers
+    List {
+        #[command(flatten)]
+        more: More,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct More {
+    #[command(flatten)]
+    socket: Socket,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Set<'a> {
+    subscribers: &'a [Written],
+}
+
+#[derive(Serialize)]
+struct Del<'a> {
+    ids: &'a [String],
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    match &args.what {
+        What::Set { words, bulk, more } => {
+            let subscribers = match bulk {
+                None => read(words.iter().map(String::as_str)).map(|one| vec![one]),
+                Some(path) => lines(&text(path)?),
+            };
+            match subscribers {
+                Ok(subscribers) => told(more, all(more, &subscribers, set)),
+                Err(message) => Ok(fail("subscriber", &Fault::usage(message))),
+            }
+        }
+        What::Del { ids, more } => told(more, all(more, ids, delete)),
+        What::List { more } => list(more),
+    }
+}
+
+fn list(more: &More) -> anyhow::Result<Exit> {
+    let asked = more.socket.connect();
+    let list = asked.and_then(|mut client| ask::<Subscribers>(&mut client, "subscriber.list", &NoFields {}));
+    let list = match list {
+        Ok(list) => list,
+        Err(fault) => return Ok(fail("subscriber", &fault)),
+    };
+    if more.json {
+        output::print_json(&list)?;
+    } else {
+        // In the words of `--bulk`.
+        output::print(&list.subscribers.iter().map(written).collect::<String>())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn written(subscriber: &Written) -> String {
+    let mut line = format!("{} addr={}", subscriber.id, subscriber.addr.join(","));
+    for place in &subscriber.classes {
+        let within = place.within.as_ref().map_or(String::new(), |class| format!("/{class}"));
+        let gets = match (place.rate_bit_s, &place.words) {
+            (Some(rate), _) => altq_engine::units::Rate::bit_s(rate).to_string(),
+            (None, words) => words.clone().unwrap_or_default(),
+        };
+        line += &format!(" {}{within}={gets}", place.link);
+    }
+    line + "\n"
+}
+
+/// Asks for all, as many at a time as a request may have.
+fn all<T>(more: &More, items: &[T], one: impl Fn(&mut Client, &[T]) -> Result<Report, Fault>) -> Result<Report, Fault> {
+    let mut client = more.socket.connect()?;
+    let mut sum = Report::default();
+    for part in items.chunks(BULK) {
+        let report = one(&mut client, part)?;
+        sum.done += report.done;
+        sum.unchanged += report.unchanged;
+        sum.failed.extend(report.failed);
+    }
+    Ok(sum)
+}
+
+/// Sets some subscribers. A request that would be too long is sent in halves.
+fn set(client: &mut Client, subscribers: &[Written]) -> Result<Report, Fault> {
+    let fields = Set { subscribers };
+    let size = serde_json::to_vec(&fields).map_err(|error| Fault::new(Code::Failed, error.to_string()))?.len();
+    // With room for the other fields of the request.
+    if size + 100 <= WRITE_LINE || subscribers.len() < 2 {
+        return ask(client, "subscriber.set", &fields);
+    }
+    let (first, second) = subscribers.split_at(subscribers.len() / 2);
+    let mut sum = set(client, first)?;
+    let more = set(client, second)?;
+    sum.done += more.done;
+    sum.unchanged += more.unchanged;
+    sum.failed.extend(more.failed);
+    Ok(sum)
+}
+
+fn delete(client: &mut Client, ids: &[String]) -> Result<Report, Fault> {
+    ask(client, "subscriber.del", &Del { ids })
+}
+
+/// Says what has become of a request.
+fn told(more: &More, asked: Result<Report, Fault>) -> anyhow::Result<Exit> {
+    let report = match asked {
+        Ok(report) => report,
+        Err(fault) => return Ok(fail("subscriber", &fault)),
+    };
+    if more.json {
+        output::print_json(&report)?;
+    }
+    for failure in &report.failed {
+        eprintln!("altq subscriber: {}: {}", failure.id, failure.error);
+    }
+    let Report { done, unchanged, failed } = &report;
+    eprintln!("altq subscriber: {done} changed, {unchanged} as before, {} refused", failed.len());
+    Ok(failed.first().map_or(Exit::Ok, |failure| Exit::of_fault(failure.error.code)))
+}
+
+/// The text of a file, or of standard input.
+fn text(path: &Path) -> anyhow::Result<String> {
+    if path != Path::new("-") {
+        return std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()));
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+    Ok(text)
+}
+
+/// Reads a subscriber from each line. Empty lines, and what stands behind `#`, say nothing.
+fn lines(text: &str) -> Result<Vec<Written>, String> {
+    let mut subscribers = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split_once('#').map_or(line, |(before, _)| before);
+        if !line.trim().is_empty() {
+            let one = read(line.split_whitespace()).map_err(|message| format!("line {number}: {message}"))?;
+            subscribers.push(one);
+        }
+    }
+    if subscribers.is_empty() { Err("there are no subscribers".to_owned()) } else { Ok(subscribers) }
+}
+
+/// Reads a subscriber from words. A word without `=` belongs to the value before it.
+fn read<'a>(words: impl Iterator<Item = &'a str>) -> Result<Written, String> {
+    let mut words = words.flat_map(str::split_whitespace);
+    let id = words.next().filter(|id| !id.contains('=')).ok_or("the name of the subscriber comes first")?;
+    let mut values: Vec<(&str, String)> = Vec::new();
+    for word in words {
+        match (word.split_once('='), values.last_mut()) {
+            (Some((key, value)), _) => values.push((key, value.to_owned())),
+            (None, Some((_, value))) => {
+                value.push(' ');
+                value.push_str(word);
+            }
+            (None, None) => return Err(format!("{id}: write addr=ADDRESS, or LINK=RATE, not `{word}`")),
+        }
+    }
+    let mut subscriber = Written { id: id.to_owned(), addr: Vec::new(), classes: Vec::new() };
+    for (key, value) in values {
+        if key == "addr" {
+            let addresses = value.split([',', ' ']).filter(|address| !address.is_empty());
+            subscriber.addr.extend(addresses.map(str::to_owned));
+        } else {
+            subscriber.classes.push(place(key, &value).map_err(|message| format!("{id}: {key}={value}: {message}"))?);
+        }
+    }
+    for (missing, what) in [
+        (subscriber.addr.is_empty(), "addr=ADDRESS is missing"),
+        (subscriber.classes.is_empty(), "LINK=RATE is missing, for at least one link"),
+    ] {
+        if missing {
+            return Err(format!("{id}: {what}"));
+        }
+    }
+    Ok(subscriber)
+}
+
+/// Reads a class: a rate, which begins with a digit, or words.
+fn place(key: &str, value: &str) -> Result<WrittenPlace, String> {
+    let (link, within) = match key.split_once('/') {
+        Some((link, within)) => (link, Some(within.to_owned())),
+        None => (key, None),
+    };
+    let is_rate = value.starts_with(|c: char| c.is_ascii_digit());
+    let rate = is_rate.then(|| literal::rate_with_unit(value).map_err(|wrong| wrong.to_string())).transpose()?;
+    let words = if is_rate { None } else { Some(value.to_owned()) };
+    Ok(WrittenPlace { link: link.to_owned(), within, rate_bit_s: rate.map(|rate| rate.as_bit_s()), words })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_make_a_subscriber() {
+        let text = "4711 addr=10.64.0.17,2001:db8:17::/56 down=50Mbit/s up/homes=rate 2Mbit/s ceil 10Mbit/s";
+        let one = read(text.split(' ')).unwrap();
+        assert_eq!((one.id.as_str(), one.addr.join(" ").as_str()), ("4711", "10.64.0.17 2001:db8:17::/56"));
+        let place = |link: &str, within: Option<&str>, rate_bit_s, words: Option<&str>| WrittenPlace {
+            link: link.to_owned(),
+            within: within.map(str::to_owned),
+            rate_bit_s,
+            words: words.map(str::to_owned),
+        };
+        let up = place("up", Some("homes"), None, Some("rate 2Mbit/s ceil 10Mbit/s"));
+        assert_eq!(one.classes, [place("down", None, Some(50_000_000), None), up]);
+        // As a shell hands over what was quoted, as it is listed, and as a line of many.
+        assert_eq!(read(["4711", text.split_once(' ').unwrap().1].into_iter()).unwrap(), one);
+        assert_eq!(written(&one), format!("{text}\n"));
+        assert_eq!(lines(&format!("# all of them\n\n{text} # the first\n")).unwrap(), [one]);
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_said_with_its_line() {
+        for (line, why) in [
+            ("addr=10.0.0.1 down=1Mbit/s", "line 1: the name of the subscriber comes first"),
+            ("a 10.0.0.1", "line 1: a: write addr=ADDRESS, or LINK=RATE, not `10.0.0.1`"),
+            ("a addr=10.0.0.1", "line 1: a: LINK=RATE is missing"),
+            ("a down=1Mbit/s", "line 1: a: addr=ADDRESS is missing"),
+            ("a addr=10.0.0.1 down=5", "line 1: a: down=5: 5 of what?"),
+            ("a addr=10.0.0.1 down=5mbps", "two ways"),
+            ("# nobody", "there are no subscribers"),
+        ] {
+            let said = lines(line).unwrap_err();
+            assert!(said.contains(why), "{line}: {said}");
+        }
+    }
+}

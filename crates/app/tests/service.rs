@@ -1,0 +1,42 @@
+//! The files for service managers.
+
+use std::path::Path;
+use std::process::Command;
+
+fn file(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist").join(name)
+}
+
+/// systemd's own judgement, without the service running: 0 is safe, 10 is not.
+#[test]
+fn the_unit_is_exposed_little() {
+    let mut command = Command::new("systemd-analyze");
+    command.args(["security", "--offline=true", "--no-pager", "--threshold=20"]).arg(file("altq.service"));
+    let Ok(output) = command.output() else { return eprintln!("SKIPPED: no systemd-analyze here") };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !said.contains("Overall exposure level") {
+        return eprintln!("SKIPPED: this systemd-analyze cannot judge a file ({said})");
+    }
+    // The exit code says whether it is at most 2.0.
+    let level = said.lines().find(|line| line.contains("Overall")).unwrap_or("");
+    assert!(output.status.success(), "{level}");
+}
+
+/// Each of them runs a supervisor, with options that there are.
+#[test]
+fn the_files_run_a_supervisor() {
+    let help = Command::new(env!("CARGO_BIN_EXE_altq")).args(["run", "--help"]).output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    for name in ["altq.service", "altq.openrc", "altq.procd"] {
+        let text = std::fs::read_to_string(file(name)).unwrap();
+        let starts = |line: &&str| {
+            ["ExecStart=", "command_args=", "procd_set_param command"].iter().any(|word| line.contains(word))
+        };
+        let line = text.lines().find(starts).unwrap();
+        let options: Vec<&str> = line.split([' ', '"']).filter(|word| word.starts_with("--")).collect();
+        assert!(options.contains(&"--supervise"), "{name}: {options:?}");
+        for option in options {
+            assert!(help.contains(option), "{name}: {option}");
+        }
+    }
+}

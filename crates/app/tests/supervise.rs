@@ -1,0 +1,286 @@
+//! `altq run --supervise`: a worker that is killed, stopped or asked to end, and a supervisor that
+//! is killed. The tests are skipped with a message where the host does not allow them.
+
+#[path = "../../dataplane/tests/world/mod.rs"]
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use world::{World, world};
+
+/// What comes in at `a` and leaves by it, in the host in the middle.
+const POLICY: &str = "link up { device a  rate 100Mbit/s  scheduler fifo  class all { default } }
+    link down { device a ingress  rate 100Mbit/s  scheduler fifo  class all { default } }";
+
+/// A supervisor with its worker, in the middle of a world.
+struct Running<'w> {
+    world: &'w World,
+    folder: PathBuf,
+    child: Child,
+}
+
+impl Running<'_> {
+    /// Starts them, and waits until they shape. `None`, with a message, if the host lacks
+    /// something.
+    fn start<'w>(world: &'w World, name: &str) -> Option<Running<'w>> {
+        // A user that every host has.
+        Running::start_as(world, name, &["--user", "nobody"])
+    }
+
+    fn start_as<'w>(world: &'w World, name: &str, confined: &[&str]) -> Option<Running<'w>> {
+        let folder = std::env::temp_dir().join(format!("altq-supervise-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("p.altq"), POLICY).unwrap();
+        if !world.middle_answers() {
+            world.answer_in_the_middle();
+        }
+        assert!(world.middle_answers());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+        command.arg("run").arg(folder.join("p.altq")).args(["--supervise", "--interval", "50ms"]);
+        command.args(confined).args(["--subscribers", "10", "--socket"]).arg(folder.join("altq.sock"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(folder.join("log")).unwrap());
+        let child = world.middle.run(|| command.spawn().unwrap()).unwrap();
+        let mut running = Running { world, folder, child };
+        let end = Instant::now() + Duration::from_secs(20);
+        while running.ask(&["status"]).status.code() != Some(0) {
+            if let Some(status) = running.child.try_wait().unwrap() {
+                assert!(matches!(status.code(), Some(6 | 7)), "{status}");
+                eprintln!("SKIPPED: this host cannot hand packets to a queue");
+                return None;
+            }
+            assert!(Instant::now() < end, "it does not shape");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if !Path::new(&running.children()).exists() {
+            eprintln!("SKIPPED: this kernel does not list the children of a process (CONFIG_PROC_CHILDREN)");
+            return None;
+        }
+        Some(running)
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+        command.args(arguments).arg("--socket").arg(self.folder.join("altq.sock")).output().unwrap()
+    }
+
+    fn children(&self) -> String {
+        format!("/proc/{0}/task/{0}/children", self.child.id())
+    }
+
+    /// The number of the worker, if one runs.
+    fn worker(&self) -> Option<u32> {
+        // Programs of the firewall are children for a moment as well.
+        let found = std::fs::read_to_string(self.children()).unwrap_or_default();
+        found.split_whitespace().filter_map(|word| word.parse().ok()).find(|pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(8).any(|part| part == b"--worker")
+        })
+    }
+
+    /// Waits until another worker than this one shapes, and says how long that took.
+    fn next(&self, before: u32) -> (u32, Duration) {
+        let begun = Instant::now();
+        loop {
+            if let Some(worker) = self.worker().filter(|worker| *worker != before)
+                && self.ask(&["status"]).status.code() == Some(0)
+            {
+                return (worker, begun.elapsed());
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "no other worker than {before}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// What the supervisor and its workers have said.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap()
+    }
+
+    /// All that stands in the firewall.
+    fn rules(&self) -> String {
+        let list = "iptables -t mangle -S; ip6tables -t mangle -S; nft list ruleset";
+        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        let list = || Command::new("sh").args(["-c", list]).env("PATH", path).output().unwrap();
+        String::from_utf8_lossy(&self.world.middle.run(list).unwrap().stdout).into_owned()
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// Waits until a condition holds.
+fn until(what: &str, most: Duration, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < most, "not within {most:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_or_stopped_is_replaced_and_traffic_flows() {
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start(&world, "replaced") else { return };
+    let mut worker = running.worker().unwrap();
+    let set = running.ask(&["subscriber", "set", "4711", "addr=10.7.0.1", "up="]);
+    assert_eq!(set.status.code(), Some(0), "{}", String::from_utf8_lossy(&set.stderr));
+    let listed = |running: &Running<'_>| {
+        let listed = running.ask(&["subscriber", "list"]);
+        String::from_utf8_lossy(&listed.stdout).contains("4711")
+    };
+    assert!(listed(&running));
+    for how in ["-KILL", "-STOP"] {
+        signal(worker, how);
+        until(how, Duration::from_secs(2), || world.middle_answers());
+        let (next, time) = running.next(worker);
+        eprintln!("{how}: shaped again after {time:?}");
+        assert!(!Path::new(&format!("/proc/{worker}")).exists(), "the one before is gone");
+        assert!(world.middle_answers() && running.rules().contains("altq"), "the next one shapes");
+        until("the subscriber is there again", Duration::from_secs(5), || listed(&running));
+        worker = next;
+    }
+    signal(running.child.id(), "-TERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    assert!(world.middle_answers());
+    assert!(!running.rules().contains("altq"), "{}", running.rules());
+    assert!(!running.folder.join("altq.sock").exists());
+}
+
+#[test]
+fn a_worker_that_keeps_ending_is_said_to_be_bypassed() {
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start(&world, "bypass") else { return };
+    let mut worker = running.worker().unwrap();
+    // The sixth wait in a row is 1.6 s long.
+    for kill in 0..6 {
+        signal(worker, "-KILL");
+        if kill < 5 {
+            worker = running.next(worker).0;
+        }
+    }
+    until("status says so", Duration::from_secs(1), || running.ask(&["status"]).status.code() == Some(4));
+    let said = running.ask(&["status"]);
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(text.contains("BYPASS") && text.contains("signal 9"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&running.ask(&["status", "--json"]).stdout).unwrap();
+    assert_eq!((&json["links"][1]["state"], &json["links"][1]["name"]), (&"bypass".into(), &"down".into()));
+    let stat = running.ask(&["stat"]);
+    assert_eq!(stat.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&stat.stderr).contains("packets pass unshaped"));
+    assert!(world.middle_answers(), "they pass");
+    // It may end in this state as well, and leaves nothing.
+    signal(running.child.id(), "-TERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    assert!(!running.rules().contains("altq"), "{}", running.rules());
+}
+
+#[test]
+fn a_worker_does_not_outlive_its_supervisor() {
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start_as(&world, "alone", &["--unconfined"]) else { return };
+    let worker = running.worker().unwrap();
+    signal(running.child.id(), "-KILL");
+    running.child.wait().unwrap();
+    until("the worker ends", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
+    assert!(world.middle_answers());
+    assert!(!running.rules().contains("altq"), "it has taken its rules away: {}", running.rules());
+}
+
+/// A confined worker may not take its rules away: they let packets pass, and the next start and
+/// stop leaves nothing.
+#[test]
+fn a_confined_worker_ends_with_its_supervisor_and_packets_pass() {
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start(&world, "both") else { return };
+    let worker = running.worker().unwrap();
+    signal(running.child.id(), "-KILL");
+    running.child.wait().unwrap();
+    until("the worker ends", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
+    assert!(world.middle_answers(), "rules without a listener let packets pass");
+    drop(running);
+    let Some(mut running) = Running::start(&world, "again") else { panic!("it ran before") };
+    signal(running.child.id(), "-TERM");
+    assert_eq!(running.child.wait().unwrap().code(), Some(0), "{}", running.log());
+    assert!(world.middle_answers() && !running.rules().contains("altq"), "{}", running.rules());
+}
+
+/// The kernel's own account of the worker (proc_pid_status(5)).
+#[test]
+fn a_worker_has_no_rights_but_that_to_give_verdicts() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "rights") else { return };
+    let worker = running.worker().unwrap();
+    let threads = std::fs::read_dir(format!("/proc/{worker}/task")).unwrap();
+    let mut seen = 0;
+    for thread in threads {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| -> Vec<String> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(field("Uid:"), ["65534"; 4], "{status}");
+        assert!(field("Groups:").is_empty(), "{status}");
+        // CAP_NET_ADMIN is bit 12 (capabilities(7)).
+        assert_eq!((field("CapEff:"), field("CapPrm:")), (vec!["0000000000001000".into()], field("CapEff:")));
+        assert_eq!(field("NoNewPrivs:"), ["1"]);
+        if !running.log().contains("not filtered") {
+            assert_eq!(field("Seccomp:"), ["2"]);
+        }
+        seen += 1;
+    }
+    // The two loops, the one that prints, the control socket, the heart, and the signals.
+    assert!(seen >= 5, "{seen} threads");
+    assert!(!running.log().contains("silent"), "{}", running.log());
+}
+
+/// The worker may open no file: the supervisor reads the policy for it.
+#[test]
+fn a_changed_policy_reaches_a_confined_worker() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "reload") else { return };
+    let worker = running.worker().unwrap();
+    let policy = running.folder.join("p.altq");
+    let ceilings = || {
+        let json: serde_json::Value = serde_json::from_slice(&running.ask(&["stat", "--json"]).stdout).unwrap();
+        json["links"][0]["classes"][0]["ceiling_bit_s"].as_u64().unwrap()
+    };
+    assert_eq!(ceilings(), 100_000_000);
+    std::fs::write(&policy, "link up { nonsense }").unwrap();
+    signal(running.child.id(), "-HUP");
+    until("the error is said", Duration::from_secs(5), || running.log().contains("p.altq has errors"));
+    assert_eq!(ceilings(), 100_000_000);
+    std::fs::write(&policy, POLICY.replacen("100Mbit/s", "50Mbit/s", 1)).unwrap();
+    signal(running.child.id(), "-HUP");
+    until("the rate changes", Duration::from_secs(5), || ceilings() == 50_000_000);
+    assert!(running.log().contains("1 thing has changed"), "{}", running.log());
+    assert_eq!(running.worker(), Some(worker), "it is the same worker: {}", running.log());
+}
+
+#[test]
+fn what_cannot_start_ends_with_its_own_exit_code() {
+    let Some(world) = world() else { return };
+    let folder = std::env::temp_dir().join(format!("altq-supervise-{}-wrong", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let policy = folder.join("p.altq");
+    std::fs::write(&policy, POLICY.replace("device a", "device nowhere")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+    command.arg("run").arg(&policy).args(["--supervise", "--no-socket"]);
+    let output = world.middle.run(|| command.output().unwrap()).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no interface `nowhere`") && said.lines().count() == 1, "{said}");
+    let _ = std::fs::remove_dir_all(&folder);
+}

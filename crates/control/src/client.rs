@@ -1,0 +1,116 @@
+//! The other end of the socket, for commands that ask one thing after another.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::fault::{Code, Fault};
+use crate::reply;
+
+/// A connection to a running altq.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    next: u64,
+    /// Bytes that came behind the last reply.
+    rest: Vec<u8>,
+}
+
+/// A request on its way.
+#[derive(Serialize)]
+struct Numbered<'a, T> {
+    v: u64,
+    id: u64,
+    op: &'a str,
+    #[serde(flatten)]
+    fields: &'a T,
+}
+
+/// The fields of a request that has none.
+#[derive(Serialize)]
+pub struct NoFields {}
+
+/// How long a reply may take. A document about 100,000 classes takes a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Client {
+    /// Connects to the socket of a running altq.
+    ///
+    /// # Errors
+    /// Says what to do: nobody listens there, or the socket's mode does not allow it.
+    pub fn connect(path: &Path) -> Result<Client, Fault> {
+        let shown = path.display();
+        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                Fault::new(Code::Failed, format!("no altq runs with the control socket {shown}"))
+                    .help("start `altq run`, or say where its socket is with --socket or ALTQ_SOCKET")
+            }
+            ErrorKind::PermissionDenied => Fault::new(Code::NotPermitted, format!("{shown}: permission denied"))
+                .help("run this as root, or as a member of the group that owns the socket"),
+            _ => Fault::new(Code::Failed, format!("{shown}: {error}")),
+        })?;
+        for set in [stream.set_read_timeout(Some(PATIENCE)), stream.set_write_timeout(Some(PATIENCE))] {
+            set.map_err(|error| Fault::new(Code::Failed, format!("{shown}: {error}")))?;
+        }
+        Ok(Client { stream, next: 1, rest: Vec::new() })
+    }
+
+    /// Asks, and returns the result as JSON.
+    ///
+    /// # Errors
+    /// The fault with which altq answers, or one that says that no answer came.
+    pub fn ask(&mut self, op: &str, fields: &impl Serialize) -> Result<String, Fault> {
+        let id = self.next;
+        self.next += 1;
+        let request = Numbered { v: crate::request::VERSION, id, op, fields };
+        let mut line = serde_json::to_vec(&request).map_err(|error| Fault::new(Code::Failed, error.to_string()))?;
+        line.push(b'\n');
+        let lost = |error: io::Error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                Fault::new(Code::Failed, format!("altq has not answered within {} s", PATIENCE.as_secs()))
+            }
+            _ => Fault::new(Code::Failed, format!("the connection to altq is lost: {error}")),
+        };
+        // Where altq refuses the connection, it says why before it closes: that is read below.
+        let sent = self.stream.write_all(&line);
+        let answer = self.line().map_err(lost)?;
+        let Some(answer) = answer else {
+            return Err(match sent {
+                Err(error) => lost(error),
+                Ok(()) => Fault::new(Code::Failed, "altq has closed the connection"),
+            });
+        };
+        let (number, result) = reply::read(&answer).map_err(|why| Fault::new(Code::Failed, why))?;
+        match (number == Some(id), result) {
+            (true, result) => result.map(str::to_owned),
+            // A fault without a number is about the connection.
+            (false, Err(fault)) => Err(fault),
+            (false, Ok(_)) => Err(Fault::new(Code::Failed, "altq has answered another request")),
+        }
+    }
+
+    /// The next line; `None` at the end of the connection.
+    fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut searched = 0;
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            let unseen = self.rest.get(searched..).unwrap_or_default();
+            if let Some(at) = unseen.iter().position(|byte| *byte == b'\n') {
+                let end = searched + at;
+                return Ok(Some(self.rest.drain(..=end).take(end).collect()));
+            }
+            searched = self.rest.len();
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.rest.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The other end has closed before it read all that was sent.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

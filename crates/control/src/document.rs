@@ -1,0 +1,110 @@
+//! Documents that a reply's result is: what runs, who is subscribed, and texts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::request::{Subscriber, Written};
+
+/// What runs, and whether it shapes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The name of this form of the document.
+    pub schema: String,
+    /// The links, in the policy's order.
+    pub links: Vec<LinkStatus>,
+    /// In how many seconds an unconfirmed change reverts; none waits where it is null.
+    pub confirm_pending_s: Option<u64>,
+}
+
+/// Whether a link is shaped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// Its name.
+    pub name: String,
+    /// What executes it: `nfqueue`, `bridge` or `kernel`.
+    pub path: String,
+    /// `shaping`; `kernel`: the kernel itself shapes it; or `bypass`: packets pass unshaped.
+    pub state: String,
+    /// How long it has been so, in seconds.
+    pub since_s: u64,
+    /// Why it is not shaped.
+    pub reason: Option<String>,
+    /// What runs otherwise than was asked; null if nobody has looked.
+    pub drift: Option<Vec<String>>,
+}
+
+/// The state of a link whose packets pass unshaped.
+pub const BYPASS: &str = "bypass";
+/// The state of a link that altq shapes.
+pub const SHAPING: &str = "shaping";
+/// The state of a link that the kernel shapes by qdiscs of its own, whoever runs.
+pub const KERNEL: &str = "kernel";
+
+impl Status {
+    /// A document about these links.
+    pub fn of(links: Vec<LinkStatus>) -> Status {
+        Status { schema: "altq.status/1".to_owned(), links, confirm_pending_s: None }
+    }
+
+    /// True if packets of a link pass unshaped.
+    pub fn bypasses(&self) -> bool {
+        self.links.iter().any(|link| link.state == BYPASS)
+    }
+}
+
+/// The subscribers that are there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscribers {
+    /// The name of this form of the document.
+    pub schema: String,
+    /// The subscribers, by name.
+    pub subscribers: Vec<Written>,
+}
+
+impl Subscribers {
+    /// A list of these.
+    pub fn of<'a>(subscribers: impl Iterator<Item = &'a Subscriber>) -> Subscribers {
+        Subscribers { schema: "altq.subscribers/1".to_owned(), subscribers: subscribers.map(Written::from).collect() }
+    }
+}
+
+/// A text for people, or in another tool's form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// The text.
+    pub text: String,
+    /// What numbers in it mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub legend: Option<String>,
+}
+
+/// Whether a link has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// False if it was so before.
+    pub changed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_has_the_fields_that_other_programs_rely_on() {
+        let link = |name: &str, state: &str, reason: Option<&str>| LinkStatus {
+            name: name.to_owned(),
+            path: "nfqueue".to_owned(),
+            state: state.to_owned(),
+            since_s: 7,
+            reason: reason.map(str::to_owned),
+            drift: None,
+        };
+        let status = Status::of(vec![link("up", SHAPING, None), link("down", BYPASS, Some("late"))]);
+        let text = serde_json::to_string(&status).unwrap();
+        let first = r#"{"name":"up","path":"nfqueue","state":"shaping","since_s":7,"reason":null,"drift":null}"#;
+        let second = r#"{"name":"down","path":"nfqueue","state":"bypass","since_s":7,"reason":"late","drift":null}"#;
+        let (start, end) = (r#"{"schema":"altq.status/1","links":["#, r#"],"confirm_pending_s":null}"#);
+        assert_eq!(text, format!("{start}{first},{second}{end}"));
+        assert!(status.bypasses() && !Status::of(vec![link("up", SHAPING, None)]).bypasses());
+        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+    }
+}

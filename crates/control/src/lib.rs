@@ -1,0 +1,29 @@
+//! How other programs talk to altq while it runs.
+//!
+//! docs/control.md describes the protocol for whoever writes a client: a Unix socket, a line of
+//! JSON for each request and for each reply. [`line`] cuts what arrives into lines, [`request`]
+//! reads them, [`reply`] writes answers, and [`rights`] says who may ask for what. These have no
+//! clock and do no I/O. [`server`] answers many clients in one thread with bounded memory,
+//! [`client`] is the other end.
+//!
+//! [`roster`] keeps the subscribers of a running policy: classes that come, change and go while
+//! packets are queued. It gives the changes; whoever runs the links makes them.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod document;
+pub mod fault;
+pub mod journal;
+pub mod line;
+pub mod prefix;
+pub mod reply;
+pub mod request;
+pub mod rights;
+pub mod roster;
+pub mod server;
+pub mod supervision;
+mod words;
+
+pub use fault::{Code, Fault};
+pub use request::{Asked, Request};

@@ -1,0 +1,532 @@
+//! The subscribers of a running policy: classes that come, change and go while packets are queued.
+//!
+//! Each link has a trial: an engine of the same link without packets. A change is tried there
+//! first, so whoever runs the link is given only changes that its engine takes, with the numbers of
+//! classes that its engine will give. A subscriber gets all of its classes or none.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use altq_config::{Class, Link, Path, Span};
+use altq_engine::classify::{Field, Rule, Term, Values};
+use altq_engine::settings::{Limit, Settings};
+use altq_engine::spec::{ClassId, ClassSpec, ROOT, SpecError};
+use altq_engine::units::Rate;
+use altq_engine::{Change, Engine};
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::prefix::Prefix;
+use crate::request::{Gets, Place, Subscriber};
+use crate::words::{Reader, scheduler_below};
+
+/// The class that subscribers stand below where they do not say another one, if a link has it.
+pub const PARENT: &str = "subscribers";
+
+/// The shortest packet, in bytes: as many may fill a queue whose limit is in bytes.
+const SHORTEST: usize = 28;
+
+/// The changes of each link, by its name, in the order in which they are to be made.
+pub type Changes = Vec<(String, Vec<Change>)>;
+
+/// What has become of a request about several subscribers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// How many have come, changed or gone.
+    pub done: usize,
+    /// How many were as asked before.
+    pub unchanged: usize,
+    /// Those that stay as they were, and why.
+    pub failed: Vec<Failure>,
+}
+
+/// A subscriber that stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Its name.
+    pub id: String,
+    /// Why.
+    pub error: Fault,
+}
+
+/// The subscribers, and the links in which they have classes.
+pub struct Roster {
+    links: Vec<Tree>,
+    people: BTreeMap<String, Person>,
+    /// Whose each prefix is.
+    owners: BTreeMap<Prefix, String>,
+    /// The lengths that prefixes have had, by family.
+    lengths: BTreeSet<(bool, u8)>,
+    /// Packets that the queues of subscribers may hold together, in each link.
+    room: usize,
+}
+
+/// A subscriber that is there.
+struct Person {
+    asked: Subscriber,
+    /// Its classes: the place of the link, and the class.
+    classes: Vec<(usize, ClassId)>,
+}
+
+/// A link in which subscribers have classes.
+struct Tree {
+    link: Arc<Link>,
+    trial: Engine,
+    /// Number of the policy's own classes, which stay.
+    written: usize,
+    /// The policy's own rules, which stand behind those of subscribers.
+    rules: Vec<Rule>,
+    spans: Vec<Span>,
+    readers: HashMap<ClassId, Reader>,
+    /// Packets that the queues of subscribers hold together.
+    held: usize,
+}
+
+/// What a request changes.
+struct Work {
+    steps: Vec<Vec<Change>>,
+    gone: Vec<Vec<ClassId>>,
+    /// True where rules lead elsewhere than before.
+    rules: Vec<bool>,
+    /// By link and class, what the classes below it are guaranteed together, where that was asked.
+    sums: HashMap<(usize, ClassId), u128>,
+}
+
+/// A class to be made or changed.
+struct Planned {
+    at: usize,
+    old: Option<ClassId>,
+    spec: ClassSpec,
+    /// What the classes below its parent are guaranteed together with it.
+    sum: u128,
+}
+
+impl Roster {
+    /// No subscribers yet. In each link their queues may hold `room` packets together.
+    ///
+    /// # Errors
+    /// That of a link that the engine refuses.
+    pub fn new(links: impl IntoIterator<Item = Arc<Link>>, room: usize) -> Result<Roster, SpecError> {
+        let tree = |link: Arc<Link>| -> Result<Tree, SpecError> {
+            let (trial, rules, spans) = (Engine::new(&link.spec)?, link.spec.rules.rules.clone(), link.rules.clone());
+            let written = link.classes.len();
+            Ok(Tree { link, trial, written, rules, spans, readers: HashMap::new(), held: 0 })
+        };
+        let links: Vec<Tree> = links.into_iter().map(tree).collect::<Result<_, SpecError>>()?;
+        let (people, owners, lengths) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Ok(Roster { links, people, owners, lengths, room })
+    }
+
+    /// A link as it is now, with the classes of subscribers. The number of a class that is gone has
+    /// an empty name until another class takes it.
+    pub fn link(&self, name: &str) -> Option<&Arc<Link>> {
+        self.links.iter().map(|tree| &tree.link).find(|link| link.name == name)
+    }
+
+    /// Number of subscribers.
+    pub fn len(&self) -> usize {
+        self.people.len()
+    }
+
+    /// True if there are no subscribers.
+    pub fn is_empty(&self) -> bool {
+        self.people.is_empty()
+    }
+
+    /// The subscribers, by name.
+    pub fn subscribers(&self) -> impl Iterator<Item = &Subscriber> {
+        self.people.values().map(|person| &person.asked)
+    }
+
+    /// Another rate of a link. Classes keep the rates that they have.
+    ///
+    /// # Errors
+    /// There is no such link, or its engine refuses the rate.
+    pub fn set_rate(&mut self, name: &str, rate: Rate) -> Result<Changes, Fault> {
+        let at = self.place(name)?;
+        let tree = &mut self.links[at];
+        if tree.link.spec.rate == rate {
+            return Ok(Vec::new());
+        }
+        let change = Change::SetRate(rate);
+        tree.trial.apply(0, &change).map_err(|error| of_engine(&error))?;
+        Arc::make_mut(&mut tree.link).spec.rate = rate;
+        // Percentages are of the link's rate.
+        tree.readers.clear();
+        Ok(vec![(name.to_owned(), vec![change])])
+    }
+
+    /// Makes these subscribers what they ask for. The same subscriber again changes nothing.
+    pub fn set(&mut self, subscribers: Vec<Subscriber>) -> (Report, Changes) {
+        let (mut report, mut work) = (Report::default(), Work::new(self.links.len()));
+        for subscriber in subscribers {
+            let id = subscriber.id.clone();
+            match self.set_one(subscriber, &mut work) {
+                Ok(true) => report.done += 1,
+                Ok(false) => report.unchanged += 1,
+                Err(error) => report.failed.push(Failure { id, error }),
+            }
+        }
+        (report, self.finish(work))
+    }
+
+    /// Takes these subscribers away. One that is not there changes nothing.
+    pub fn delete(&mut self, ids: &[String]) -> (Report, Changes) {
+        let (mut report, mut work) = (Report::default(), Work::new(self.links.len()));
+        for id in ids {
+            match self.people.remove(id) {
+                None => report.unchanged += 1,
+                Some(person) => {
+                    report.done += 1;
+                    self.forget(&person.asked);
+                    person.classes.iter().for_each(|(at, class)| work.goes(*at, *class));
+                }
+            }
+        }
+        (report, self.finish(work))
+    }
+
+    fn place(&self, name: &str) -> Result<usize, Fault> {
+        self.links.iter().position(|tree| tree.link.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.links.iter().map(|tree| tree.link.name.as_str()).collect();
+            Fault::usage(format!("no link `{name}` runs here")).help(format!("there is {}", names.join(", ")))
+        })
+    }
+
+    /// True if the subscriber was not so before.
+    fn set_one(&mut self, asked: Subscriber, work: &mut Work) -> Result<bool, Fault> {
+        let before = self.people.get(&asked.id);
+        if before.is_some_and(|person| person.asked == asked) {
+            return Ok(false);
+        }
+        let before: Vec<(usize, ClassId)> = before.map(|person| person.classes.clone()).unwrap_or_default();
+        for prefix in &asked.addresses {
+            if let Some(owner) = self.owner(*prefix, &asked.id) {
+                let fault = Fault::refused(format!("{prefix} is an address of subscriber {owner}"));
+                return Err(fault.help(format!("take it from {owner} first")));
+            }
+        }
+        let mut planned = Vec::with_capacity(asked.classes.len());
+        for place in &asked.classes {
+            let at = self.place(&place.link)?;
+            let old = before.iter().find(|(link, _)| *link == at).map(|(_, class)| *class);
+            planned.push(self.plan(at, old, &asked.id, place, work)?);
+        }
+        let (mut steps, mut undo, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+        for plan in &planned {
+            match self.links[plan.at].try_class(plan, &mut steps, &mut undo) {
+                Ok(class) => classes.push((plan.at, class)),
+                Err(error) => {
+                    // In the opposite order, so that the trial gives the same numbers as before.
+                    for (at, change) in undo.into_iter().rev() {
+                        let _ = self.links[at].trial.apply(0, &change);
+                    }
+                    return Err(of_engine(&error));
+                }
+            }
+        }
+        // From here on nothing fails.
+        for (plan, (at, class)) in planned.into_iter().zip(&classes) {
+            let moved = plan.old.and_then(|old| self.links[*at].link.spec.classes.get(old as usize)).map(|c| c.parent);
+            if let Some(parent) = moved {
+                work.sums.remove(&(*at, parent));
+            }
+            work.sums.insert((*at, plan.spec.parent), plan.sum);
+            self.links[*at].put(*class, &asked.id, plan.spec);
+            work.rules[*at] = true;
+        }
+        for (at, change) in steps {
+            work.steps[at].push(change);
+        }
+        for (at, class) in before.iter().filter(|(at, _)| classes.iter().all(|(other, _)| other != at)) {
+            work.goes(*at, *class);
+        }
+        let id = asked.id.clone();
+        if let Some(old) = self.people.remove(&id) {
+            self.forget(&old.asked);
+        }
+        for prefix in &asked.addresses {
+            self.lengths.insert(prefix.kind());
+            self.owners.insert(*prefix, id.clone());
+        }
+        self.people.insert(id, Person { asked, classes });
+        Ok(true)
+    }
+
+    /// Reads and checks a class, and changes nothing.
+    fn plan(
+        &mut self,
+        at: usize,
+        old: Option<ClassId>,
+        id: &str,
+        place: &Place,
+        work: &mut Work,
+    ) -> Result<Planned, Fault> {
+        let room = self.room;
+        let tree = &mut self.links[at];
+        if tree.link.path() == Some(Path::Kernel) {
+            let fault =
+                Fault::refused(format!("the kernel executes link `{}`, so it takes no subscribers", place.link));
+            return Err(fault.help("leave `path kernel` out of the link, so that altq executes it"));
+        }
+        let parent = tree.parent(place)?;
+        let spec = tree.read(parent, &place.gets)?;
+        if tree.link.class(id).is_some_and(|class| Some(class) != old) {
+            let fault = Fault::refused(format!("the link `{}` has a class `{id}`", place.link));
+            return Err(fault.help("the class of a subscriber has its name; give it another one"));
+        }
+        let before = old.map_or(0, |old| tree.packets_of(old));
+        let held = (tree.held - before.min(tree.held)).saturating_add(packets(&spec));
+        if held > room {
+            let message = format!("the queues of subscribers would hold {held} packets, and there is room for {room}");
+            return Err(Fault::refused(message).help("start `altq run` with more `--subscribers`, or shorten queues"));
+        }
+        let before = work.sum(at, tree, parent);
+        let stays = |old: &ClassId| tree.link.spec.classes.get(*old as usize).is_some_and(|c| c.parent == parent);
+        let own = old.filter(stays).and_then(|old| tree.link.guarantee(old)).unwrap_or_default();
+        let sum = before.saturating_sub(u128::from(own.as_bit_s())) + u128::from(tree.guarantee(&spec).as_bit_s());
+        if let Some(whole) = tree.bound(parent).filter(|whole| sum > *whole && sum > before) {
+            let name = tree.link.class_name(parent);
+            let message = format!("the classes below `{name}` would be guaranteed {sum} bit/s of its {whole} bit/s");
+            return Err(Fault::refused(message).help("lower a guarantee, or write `overcommit` in the link"));
+        }
+        Ok(Planned { at, old, spec, sum })
+    }
+
+    /// Who else than `own` has this prefix, or a part of it, or one that it lies in.
+    fn owner(&self, prefix: Prefix, own: &str) -> Option<&String> {
+        let (v6, length) = prefix.kind();
+        let mut around = self.lengths.range((v6, 0)..=(v6, length));
+        let covering = around.find_map(|(_, length)| {
+            let owner = self.owners.get(&prefix.within(*length)?)?;
+            (owner != own).then_some(owner)
+        });
+        let (first, last) = prefix.range();
+        covering.or_else(|| self.owners.range(first..=last).map(|(_, owner)| owner).find(|owner| *owner != own))
+    }
+
+    fn forget(&mut self, subscriber: &Subscriber) {
+        subscriber.addresses.iter().for_each(|prefix| _ = self.owners.remove(prefix));
+    }
+
+    /// The changes of each link: classes first, then the rules that lead to them, then what no rule
+    /// leads to any more.
+    fn finish(&mut self, work: Work) -> Changes {
+        let mut changes = Vec::new();
+        let all = work.steps.into_iter().zip(work.gone).zip(work.rules);
+        for (at, ((mut steps, gone), rules)) in all.enumerate() {
+            if !rules {
+                continue;
+            }
+            let mut own: Vec<(&Subscriber, ClassId)> = Vec::new();
+            for person in self.people.values() {
+                let class = person.classes.iter().find(|(link, _)| *link == at);
+                own.extend(class.map(|(_, class)| (&person.asked, *class)));
+            }
+            let leading: Vec<Rule> = own.into_iter().map(|(subscriber, class)| rule(subscriber, class)).collect();
+            let tree = &mut self.links[at];
+            tree.lead(leading, &mut steps);
+            for class in gone {
+                tree.remove(class, &mut steps);
+            }
+            changes.push((tree.link.name.clone(), steps));
+        }
+        changes
+    }
+}
+
+impl Work {
+    fn new(links: usize) -> Work {
+        let (steps, gone) = (vec![Vec::new(); links], vec![Vec::new(); links]);
+        Work { steps, gone, rules: vec![false; links], sums: HashMap::new() }
+    }
+
+    fn goes(&mut self, at: usize, class: ClassId) {
+        self.gone[at].push(class);
+        self.rules[at] = true;
+    }
+
+    /// What the classes below a class are guaranteed together.
+    fn sum(&mut self, at: usize, tree: &Tree, parent: ClassId) -> u128 {
+        *self.sums.entry((at, parent)).or_insert_with(|| {
+            let (spec, names) = (&tree.link.spec, &tree.link.classes);
+            let below = spec.classes.iter().zip(names).enumerate().skip(1);
+            let below = below.filter(|(_, (class, named))| class.parent == parent && !named.name.is_empty());
+            below.map(|(id, _)| u128::from(tree.link.guarantee(id as ClassId).unwrap_or_default().as_bit_s())).sum()
+        })
+    }
+}
+
+impl Tree {
+    /// The class that a subscriber's class is to stand below.
+    fn parent(&self, place: &Place) -> Result<ClassId, Fault> {
+        let Some(name) = &place.within else { return Ok(self.link.class(PARENT).unwrap_or(ROOT)) };
+        let class = self.link.class(name).filter(|class| (*class as usize) < self.written);
+        class.ok_or_else(|| Fault::usage(format!("the policy's link `{}` has no class `{name}`", place.link)))
+    }
+
+    fn read(&mut self, parent: ClassId, gets: &Gets) -> Result<ClassSpec, Fault> {
+        let link = &self.link;
+        self.readers.entry(parent).or_insert_with(|| Reader::new(link, parent)).class(parent, gets)
+    }
+
+    /// The rate that its words guarantee a class that is not there yet.
+    fn guarantee(&self, spec: &ClassSpec) -> Rate {
+        let entry = altq_engine::schedule::find(scheduler_below(&self.link, spec.parent).name);
+        entry.and_then(|entry| (entry.guarantee)(&spec.settings)).unwrap_or_default()
+    }
+
+    /// What the classes below a class may be guaranteed together; `None` if nothing bounds that
+    /// here: the link may give more, or its scheduler checks curves instead of rates.
+    fn bound(&self, parent: ClassId) -> Option<u128> {
+        let entry = altq_engine::schedule::find(scheduler_below(&self.link, parent).name);
+        if self.link.overcommit || entry.is_some_and(|entry| entry.adds_up_itself) {
+            return None;
+        }
+        self.link.capacity(parent).map(|whole| u128::from(whole.as_bit_s()))
+    }
+
+    fn packets_of(&self, class: ClassId) -> usize {
+        self.link.spec.classes.get(class as usize).map_or(0, packets)
+    }
+
+    /// Makes or changes a class of the trial, and notes how, and how to undo it.
+    fn try_class(
+        &mut self,
+        plan: &Planned,
+        steps: &mut Vec<(usize, Change)>,
+        undo: &mut Vec<(usize, Change)>,
+    ) -> Result<ClassId, SpecError> {
+        let spec = &plan.spec;
+        let Some(class) = plan.old else {
+            let change = Change::AddClass(spec.clone());
+            let made = self.trial.apply(0, &change)?;
+            let class = made.ok_or_else(|| SpecError::new("the engine gave the class no number"))?;
+            steps.push((plan.at, change));
+            undo.push((plan.at, Change::RemoveClass { class, heir: None }));
+            return Ok(class);
+        };
+        let Some(now) = self.link.spec.classes.get(class as usize) else {
+            return Err(SpecError::new("the class is gone"));
+        };
+        let set = |of: &ClassSpec| Change::SetClass { class, parent: of.parent, settings: of.settings.clone() };
+        if now.parent != spec.parent || now.settings != spec.settings {
+            let change = set(spec);
+            self.trial.apply(0, &change)?;
+            steps.push((plan.at, change));
+            undo.push((plan.at, set(now)));
+        }
+        if let (Some(before), Some(after)) = (&now.queue, &spec.queue)
+            && before != after
+        {
+            let change = Change::SetQueue { class, queue: after.clone() };
+            self.trial.apply(0, &change)?;
+            steps.push((plan.at, change));
+            undo.push((plan.at, Change::SetQueue { class, queue: before.clone() }));
+        }
+        Ok(class)
+    }
+
+    /// Writes a class into the link.
+    fn put(&mut self, class: ClassId, name: &str, spec: ClassSpec) {
+        let (at, packets) = (class as usize, packets(&spec));
+        self.held = (self.held - self.packets_of_named(class).min(self.held)).saturating_add(packets);
+        let link = Arc::make_mut(&mut self.link);
+        let named = Class { name: name.to_owned(), ..Class::default() };
+        // The engine gives the lowest number behind all others, or one that was freed.
+        while link.spec.classes.len() <= at {
+            link.spec.classes.push(ClassSpec::root());
+            link.classes.push(Class::default());
+        }
+        link.spec.classes[at] = spec;
+        link.classes[at] = named;
+    }
+
+    /// Packets of a class that is there.
+    fn packets_of_named(&self, class: ClassId) -> usize {
+        if self.link.class_name(class).is_empty() { 0 } else { self.packets_of(class) }
+    }
+
+    /// Puts rules before those of the policy.
+    fn lead(&mut self, leading: Vec<Rule>, steps: &mut Vec<Change>) {
+        let link = Arc::make_mut(&mut self.link);
+        let mut spans = vec![Span::default(); leading.len()];
+        spans.extend_from_slice(&self.spans);
+        link.rules = spans;
+        link.spec.rules.rules = leading;
+        link.spec.rules.rules.extend_from_slice(&self.rules);
+        let change = Change::SetRules { rules: link.spec.rules.clone(), default: link.spec.default };
+        // All classes that rules lead to are there.
+        let done = self.trial.apply(0, &change);
+        debug_assert!(done.is_ok(), "{done:?}");
+        steps.push(change);
+    }
+
+    /// Takes a class away that no rule leads to. Its packets go to the default class.
+    fn remove(&mut self, class: ClassId, steps: &mut Vec<Change>) {
+        self.held -= self.packets_of_named(class).min(self.held);
+        let link = Arc::make_mut(&mut self.link);
+        let change = Change::RemoveClass { class, heir: link.spec.default };
+        let done = self.trial.apply(0, &change);
+        debug_assert!(done.is_ok(), "{done:?}");
+        steps.push(change);
+        if let (Some(spec), Some(named)) =
+            (link.spec.classes.get_mut(class as usize), link.classes.get_mut(class as usize))
+        {
+            *spec = ClassSpec::new(ROOT, Settings::new());
+            *named = Class::default();
+        }
+    }
+}
+
+/// Packets that the queue of a class holds at most.
+fn packets(spec: &ClassSpec) -> usize {
+    match spec.queue.as_ref().map(|queue| queue.limit) {
+        Some(Limit::Packets(packets)) => packets as usize,
+        Some(Limit::Bytes(bytes)) => bytes as usize / SHORTEST + 1,
+        None => 0,
+    }
+}
+
+/// Packets from and to the addresses of a subscriber belong to its class.
+fn rule(subscriber: &Subscriber, class: ClassId) -> Rule {
+    let addresses = subscriber.addresses.iter().map(|prefix| prefix.address()).collect();
+    let term = Term { field: Field::Host, negated: false, values: Values::Addresses(addresses) };
+    Rule { terms: vec![term], class, number: 0 }
+}
+
+fn of_engine(error: &SpecError) -> Fault {
+    let fault = Fault::refused(error.message.clone());
+    match &error.help {
+        Some(help) => fault.help(help.clone()),
+        None => fault,
+    }
+}
+
+/// A link without the numbers that no class has, and for each of its classes the number in `link`.
+/// What is worked out over all classes of a link, as promises are, is worked out of this.
+pub fn without_gaps(link: &Link) -> (Link, Vec<ClassId>) {
+    let there = |id: ClassId| id == ROOT || !link.class_name(id).is_empty();
+    let kept: Vec<ClassId> = (0..link.spec.classes.len() as ClassId).filter(|id| there(*id)).collect();
+    let mut whole = link.clone();
+    if kept.len() == link.spec.classes.len() {
+        return (whole, kept);
+    }
+    let mut numbers = vec![ROOT; link.spec.classes.len()];
+    for (new, old) in kept.iter().enumerate() {
+        numbers[*old as usize] = new as ClassId;
+    }
+    let number = |old: ClassId| numbers.get(old as usize).copied().unwrap_or(ROOT);
+    whole.spec.classes = kept
+        .iter()
+        .filter_map(|old| link.spec.classes.get(*old as usize))
+        .map(|spec| ClassSpec { parent: number(spec.parent), ..spec.clone() })
+        .collect();
+    whole.classes = kept.iter().filter_map(|old| link.classes.get(*old as usize).cloned()).collect();
+    whole.spec.rules.rules.iter_mut().for_each(|rule| rule.class = number(rule.class));
+    whole.spec.default = link.spec.default.map(number);
+    (whole, kept)
+}
+
+#[cfg(test)]
+mod tests;

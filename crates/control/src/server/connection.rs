@@ -1,0 +1,194 @@
+//! A client: what has come from it, and what it has not taken yet.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use super::{Service, answer, longest, too_long};
+use crate::line::Lines;
+use crate::reply::{self, Body};
+use crate::rights::{Peer, Writers};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 16 << 10;
+
+/// A client.
+pub(super) struct Connection {
+    stream: UnixStream,
+    peer: Peer,
+    may_write: bool,
+    lines: Lines,
+    /// The reply that it has not taken whole.
+    reply: Option<Waiting>,
+    /// When it last sent or took something.
+    active: Instant,
+    /// When it last asked something.
+    asked: Option<Instant>,
+    /// True if nothing more comes from it.
+    ended: bool,
+    /// True if it is gone.
+    broken: bool,
+}
+
+/// A reply of three parts, and how much of it was taken.
+struct Waiting {
+    head: Vec<u8>,
+    body: Body,
+    tail: &'static [u8],
+    taken: usize,
+}
+
+impl Waiting {
+    /// What is still to be sent, up to the end of a part.
+    fn rest(&self) -> &[u8] {
+        let mut from = self.taken;
+        for part in [&self.head[..], &self.body[..], self.tail] {
+            if from < part.len() {
+                return part.get(from..).unwrap_or_default();
+            }
+            from -= part.len();
+        }
+        &[]
+    }
+}
+
+impl Connection {
+    pub fn new(stream: UnixStream, peer: Peer, may_write: bool, now: Instant) -> Connection {
+        let (lines, reply) = (Lines::default(), None);
+        Connection { stream, peer, may_write, lines, reply, active: now, asked: None, ended: false, broken: false }
+    }
+
+    /// Sends a line to somebody who is not accepted. It fits into the socket's buffer, which is
+    /// empty.
+    pub fn refuse(mut stream: UnixStream, line: &[u8]) {
+        let _ = stream.write(line);
+    }
+
+    /// What to wait for.
+    pub fn wants(&self) -> PollFlags {
+        if self.reply.is_some() {
+            PollFlags::OUT
+        } else if self.ended || self.lines.has_line() {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        }
+    }
+
+    /// True if there is something to do though nothing happens: a request was read already.
+    pub fn is_ready(&self) -> bool {
+        self.reply.is_none() && self.lines.has_line()
+    }
+
+    /// Since when it has taken nothing of a reply.
+    pub fn stuck_since(&self) -> Option<Instant> {
+        self.reply.as_ref().map(|_| self.active)
+    }
+
+    /// The document for which it waits.
+    pub fn body(&self) -> Option<&Body> {
+        self.reply.as_ref().map(|reply| &reply.body)
+    }
+
+    pub fn active(&self) -> Instant {
+        self.active
+    }
+
+    pub fn asked(&self) -> Option<Instant> {
+        self.asked
+    }
+
+    pub fn may_write(&self) -> bool {
+        self.may_write
+    }
+
+    /// True if the connection is to be closed.
+    pub fn is_over(&self, now: Instant, patience: Duration) -> bool {
+        let stuck = self.stuck_since().is_some_and(|since| now.saturating_duration_since(since) >= patience);
+        self.broken || stuck || (self.ended && self.reply.is_none() && !self.lines.has_line())
+    }
+
+    /// Handles what has happened: takes what has come, answers at most one request, and sends.
+    pub fn work(&mut self, flags: PollFlags, now: Instant, writers: &Writers, service: &mut dyn Service) {
+        if self.reply.is_some() {
+            if flags.intersects(PollFlags::ERR | PollFlags::HUP) {
+                // Nobody will take the rest.
+                self.broken = true;
+            } else if flags.contains(PollFlags::OUT) {
+                self.send(now);
+            }
+            return;
+        }
+        if !self.ended && !self.lines.has_line() && !flags.is_empty() {
+            self.receive(now);
+        }
+        self.handle(writers, service);
+        if self.reply.is_some() {
+            (self.active, self.asked) = (now, Some(now));
+            self.send(now);
+        }
+    }
+
+    fn receive(&mut self, now: Instant) {
+        let mut piece = [0; PIECE];
+        match self.stream.read(&mut piece) {
+            Ok(0) => self.ended = true,
+            Ok(count) => {
+                self.active = now;
+                self.lines.push(piece.get(..count).unwrap_or_default());
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.broken = true,
+        }
+    }
+
+    /// Answers the next request, if a whole one is there.
+    fn handle(&mut self, writers: &Writers, service: &mut dyn Service) {
+        let most = longest(self.may_write);
+        let (id, result) = match self.lines.take(most) {
+            Ok(None) => return,
+            // An empty line asks nothing.
+            Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => return,
+            Ok(Some(line)) => answer(&line, &self.peer, writers, service),
+            Err(_) => (None, Err(too_long(most))),
+        };
+        self.reply = Some(match result {
+            Ok(body) => {
+                let (head, tail) = reply::around(id, true);
+                Waiting { head, body, tail, taken: 0 }
+            }
+            Err(fault) => Waiting { head: reply::fault(id, &fault), body: Body::from([0_u8; 0]), tail: &[], taken: 0 },
+        });
+    }
+
+    fn send(&mut self, now: Instant) {
+        while let Some(reply) = &mut self.reply {
+            if reply.rest().is_empty() {
+                self.reply = None;
+                return;
+            }
+            match self.stream.write(reply.rest()) {
+                Ok(0) => return,
+                Ok(count) => {
+                    reply.taken += count;
+                    self.active = now;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.broken = true;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
