@@ -182,7 +182,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
             let fresh = client.asked().is_some_and(|at| now.saturating_duration_since(at) < FRESH);
             !fresh && !client.is_ready() && (for_writer || !client.may_write())
         };
-        let all = self.clients.iter().enumerate().filter(|(_, client)| silent(*client));
+        let all = self.clients.iter().enumerate().filter(|(_, client)| silent(client));
         let Some((at, _)) = all.min_by_key(|(_, client)| (client.may_write(), client.active())) else { return false };
         self.clients.swap_remove(at);
         true

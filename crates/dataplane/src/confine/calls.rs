@@ -131,6 +131,7 @@ mod filters {
     const OLDER: (&[c_long], &[c_long]) = (&[libc::SYS_accept], &[]);
 
     /// Questions about interfaces, and how std sets sockets to not block.
+    #[allow(clippy::unnecessary_cast, reason = "C libraries differ in the type of these numbers")]
     const IOCTLS: &[u64] = &[
         libc::SIOCGIFNAME as u64,
         libc::SIOCGIFINDEX as u64,
@@ -148,7 +149,7 @@ mod filters {
     pub fn install(needs: Needs) -> Result<(), Error> {
         let deadly: Rules = DEADLY.iter().chain(OLDER.1).map(|call| (*call, Vec::new())).collect();
         let mut known = allowed(needs)?;
-        known.extend(deadly.iter().map(|(call, _)| (*call, Vec::new())));
+        known.extend(deadly.keys().map(|call| (*call, Vec::new())));
         // The kernel asks both filters, and does what is worse.
         let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
         let rest = program(known, unknown, SeccompAction::Allow)?;
