@@ -1,7 +1,7 @@
 //! How other programs talk to altq while it runs.
 //!
 //! docs/control.md describes the protocol for whoever writes a client: a Unix socket, a line of
-//! JSON for each request and for each reply. [`line`] cuts what arrives into lines, [`request`]
+//! JSON for each request and for each reply. [`mod@line`] cuts what arrives into lines, [`request`]
 //! reads them, [`reply`] writes answers, and [`rights`] says who may ask for what. These have no
 //! clock and do no I/O. [`server`] answers many clients in one thread with bounded memory,
 //! [`client`] is the other end.

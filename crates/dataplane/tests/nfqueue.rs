@@ -41,7 +41,8 @@ fn rates(flows: [&AtomicU64; 2], over: Duration) -> [f64; 2] {
 }
 
 /// For how long each thread of this process has waited for a processor since it began, by its
-/// number: loops, sources and sinks are such threads. Linux, Documentation/scheduler/sched-stats.rst.
+/// number: loops, sources and sinks are such threads (Linux, Documentation/scheduler/
+/// sched-stats.rst).
 fn waited() -> BTreeMap<String, Duration> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of = |thread: DirEntry| {
@@ -61,9 +62,9 @@ fn longest_wait(before: &BTreeMap<String, Duration>) -> Duration {
 /// Checks that two flows have a fifth and four fifths of what the link carries, within 2 %. A
 /// window in which the link was not full says nothing: a source, a sink or the loop did not get its
 /// turn on a busy machine. Nor does one in which a thread waited for a processor for more than a
-/// tenth of it: then a class had no packets for a while, and others borrowed its share. So the flows
-/// have several windows. If some were full and undisturbed and none had the shares, the test fails;
-/// if there was none, it says so and goes on, as long as one had nine tenths.
+/// tenth of it: then a class had no packets for a while, and others borrowed its share. So the
+/// flows have several windows. If some were full and undisturbed and none had the shares, the test
+/// fails; if there was none, it says so and goes on, as long as one had nine tenths.
 fn shares(what: &str, flows: [&AtomicU64; 2], payload: f64) {
     std::thread::sleep(Duration::from_millis(700));
     let (mut seen, mut most, mut full) = (Vec::new(), 0.0_f64, 0.0_f64);

@@ -131,7 +131,7 @@ mod filters {
     const OLDER: (&[c_long], &[c_long]) = (&[libc::SYS_accept], &[]);
 
     /// Questions about interfaces, and how std sets sockets to not block.
-    #[allow(clippy::unnecessary_cast, reason = "another type with musl")]
+    #[allow(clippy::unnecessary_cast, reason = "C libraries differ in the type of these numbers")]
     const IOCTLS: &[u64] = &[
         libc::SIOCGIFNAME as u64,
         libc::SIOCGIFINDEX as u64,
