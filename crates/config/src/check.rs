@@ -17,6 +17,7 @@ mod ceiling;
 mod long_run;
 mod meter;
 mod reached;
+mod reserved;
 pub(crate) mod rules;
 mod shadows;
 
@@ -37,7 +38,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             findings.push(diagnostic(link, finding));
         }
     }
-    crate::reservations::check(link, findings);
+    reserved::check(link, findings);
     rules::check(link, findings);
     shadows::check(link, findings);
     reached::check(link, &children, findings);
