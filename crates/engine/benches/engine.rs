@@ -1,5 +1,5 @@
 //! A packet's way in pieces: `cargo bench -p altq-engine`. The whole, at many sizes, is
-//! `altq bench engine`; what holds in CI is `benches/instructions`.
+//! `altq bench engine`; what a change must hold is `benches/instructions`.
 
 use std::hint::black_box;
 
