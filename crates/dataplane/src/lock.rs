@@ -4,18 +4,27 @@
 //! The lock is a socket with a name in the abstract namespace of unix sockets, which belongs to the
 //! network namespace, as interfaces do. The kernel frees the name when the process ends, however it
 //! ends, and knows the process's number.
+//!
+//! A program that the holder starts has a copy of the socket from its fork to its exec, and keeps
+//! the name that long. Who drops a lock therefore shuts the socket down first: a name in use where
+//! nobody listens is about to be free, and is waited for.
 
-use std::io::ErrorKind;
+use std::io::{Error as IoError, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+
+/// The longest wait for a name that was given up.
+const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// A lock. Dropping it frees it.
 #[derive(Debug)]
 pub struct Lock {
     /// The open socket is the lock.
-    _socket: UnixListener,
+    socket: UnixListener,
 }
 
 impl Lock {
@@ -27,17 +36,35 @@ impl Lock {
         let (place, direction) = if ingress { ("in", "comes in at") } else { ("out", "leaves by") };
         let io = |e| Error::of("locking an interface", e);
         let name = SocketAddr::from_abstract_name(format!("altq/{place}/{interface}")).map_err(io)?;
-        match UnixListener::bind_addr(&name) {
-            Ok(socket) => Ok(Lock { _socket: socket }),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                // The kernel notes who made the other socket listen.
-                let holder = UnixStream::connect_addr(&name).ok().and_then(|stream| {
-                    rustix::net::sockopt::socket_peercred(&stream).ok().map(|found| found.pid.as_raw_pid())
-                });
-                Err(Error::Held { name: interface.to_owned(), direction, holder: holder.unwrap_or(0) })
+        let started = Instant::now();
+        loop {
+            match UnixListener::bind_addr(&name) {
+                Ok(socket) => return Ok(Lock { socket }),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                Err(error) => return Err(io(error)),
             }
-            Err(error) => Err(io(error)),
+            // The kernel notes who made the other socket listen.
+            let holder = UnixStream::connect_addr(&name).and_then(|stream| {
+                let found = rustix::net::sockopt::socket_peercred(&stream).map_err(IoError::from)?;
+                Ok(found.pid.as_raw_pid())
+            });
+            match holder {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused && started.elapsed() < GIVEN_UP => {
+                    sleep(Duration::from_millis(1));
+                }
+                holder => {
+                    return Err(Error::Held { name: interface.to_owned(), direction, holder: holder.unwrap_or(0) });
+                }
+            }
         }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Without this a copy of the socket would go on to listen. It cannot fail for a socket that
+        // listens, and nothing is lost if it does.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 }
 
@@ -54,5 +81,18 @@ mod tests {
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(lock);
         Lock::take(&name, false).unwrap();
+    }
+    #[test]
+    fn a_copy_of_a_lock_that_was_dropped_is_waited_for() {
+        let name = format!("c{}", std::process::id());
+        let lock = Lock::take(&name, false).unwrap();
+        let copy = lock.socket.try_clone().unwrap();
+        drop(lock);
+        let closes = std::thread::spawn(move || {
+            sleep(Duration::from_millis(50));
+            drop(copy);
+        });
+        Lock::take(&name, false).unwrap();
+        closes.join().unwrap();
     }
 }

@@ -348,12 +348,17 @@ impl Supervisor<'_> {
         self.signal(Signal::TERM);
         let Some(worker) = &mut self.worker else { return false };
         let end = Instant::now() + ENDING;
-        while Instant::now() < end {
+        loop {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
+            // Whether it ended, was too slow, or a signal came meanwhile: what follows finds out.
+            let _ = poll(&mut [PollFd::new(&worker.end, PollFlags::IN)], Some(&left));
             if let Ok(Some(status)) = worker.child.try_wait() {
                 self.worker = None;
                 return status.success();
             }
-            std::thread::sleep(Duration::from_millis(5));
+            if Instant::now() >= end {
+                break;
+            }
         }
         eprintln!("altq run: the worker did not end within {} s, and is killed", ENDING.as_secs());
         self.kill();
