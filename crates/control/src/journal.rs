@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::client::Client;
 use crate::fault::Fault;
-use crate::request::{self, Request, Written};
+use crate::request::{self, BULK, Request, WRITE_LINE, Written};
 
-/// Subscribers of one request when all are given again. Even with the longest names and words they
-/// are less than a line may have.
-const PART: usize = 50;
+/// The longest list of subscribers of one request when all are given again, in bytes of JSON. With
+/// the rest of the request it is less than a line may have.
+const PART: usize = WRITE_LINE / 2;
 
 /// What was changed, and still holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,12 +107,32 @@ impl Journal {
             result = result.and(asked.map(drop));
         }
         let subscribers: Vec<Written> = self.subscribers.values().cloned().collect();
-        for part in subscribers.chunks(PART) {
+        for part in parts(&subscribers) {
             let asked = client.ask("subscriber.set", &Part { subscribers: part });
             result = result.and(asked.map(drop));
         }
         result
     }
+}
+
+/// Subscribers in as few parts as requests may have, because each request hands all rules to the
+/// links anew.
+fn parts(subscribers: &[Written]) -> Vec<&[Written]> {
+    let (mut parts, mut rest, mut size, mut count) = (Vec::new(), subscribers, 0, 0);
+    for one in subscribers {
+        // It fails only for maps with keys that are not text, of which there are none.
+        let more = serde_json::to_string(one).map_or(0, |text| text.len() + 1);
+        if count == BULK || count > 0 && size + more > PART {
+            let (part, after) = rest.split_at(count);
+            parts.push(part);
+            (rest, size, count) = (after, 0, 0);
+        }
+        (size, count) = (size + more, count + 1);
+    }
+    if !rest.is_empty() {
+        parts.push(rest);
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -121,6 +141,26 @@ mod tests {
 
     fn asked(text: &str) -> Request {
         request::read(text.as_bytes()).unwrap().request
+    }
+
+    #[test]
+    fn parts_are_as_few_as_fit_into_requests() {
+        let one = |id: usize, words: usize| Written {
+            id: id.to_string(),
+            addr: vec![format!("10.0.{}.{}", id / 256, id % 256)],
+            classes: vec![
+                serde_json::from_value(serde_json::json!({"link": "a", "words": "x".repeat(words)})).unwrap(),
+            ],
+        };
+        let small: Vec<Written> = (0..2500).map(|id| one(id, 5)).collect();
+        let counts = |list: &[Written]| parts(list).iter().map(|part| part.len()).collect::<Vec<usize>>();
+        assert_eq!(counts(&small), [BULK, BULK, 500]);
+        assert_eq!(counts(&[]), [0; 0]);
+        let large: Vec<Written> = (0..2500).map(|id| one(id, 2000)).collect();
+        assert_eq!(counts(&large).iter().sum::<usize>(), 2500);
+        for part in parts(&large) {
+            assert!(serde_json::to_string(&Part { subscribers: part }).unwrap().len() <= PART + 32);
+        }
     }
 
     #[test]

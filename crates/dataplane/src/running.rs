@@ -22,7 +22,7 @@ use crate::lock::Lock;
 use crate::nfqueue;
 use crate::probe::Probe;
 use crate::shaper::{self, Look, Shaper, Tuning};
-use crate::stats::Snapshot;
+use crate::stats::{Report, Snapshot, Totals};
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
@@ -60,9 +60,9 @@ pub struct Options {
     pub leave_rules: bool,
 }
 
-/// A loop, which runs in a thread of its own. Its argument takes the snapshots. It returns when the
-/// edge tells it to stop.
-pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
+/// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
+/// returns when the edge tells it to stop.
+pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Report)) -> Result<(), Error> + Send>;
 
 /// By name of link, what reaches its loop.
 pub(crate) type Senders = BTreeMap<String, Handle>;
@@ -338,7 +338,8 @@ impl Starting {
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
         let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, .. } = self;
-        let (send, snapshots) = mpsc::channel();
+        let (send, reports) = mpsc::channel();
+        let (show, snapshots) = mpsc::channel();
         let (say, said) = mpsc::channel();
         let reach = Reach { loops: senders, standing };
         let mut running = Running { stop, reach, snapshots, said, threads: Vec::new(), notes, _awake: awake };
@@ -364,7 +365,7 @@ impl Starting {
                     Ok(())
                 });
                 // If nobody receives the snapshots any more, the loop goes on.
-                let result = ready.and_then(|()| work(&mut |snapshot| _ = send.send(snapshot)));
+                let result = ready.and_then(|()| work(&mut |report| _ = send.send(report)));
                 // When one loop ends, the others must end too.
                 stop.set();
                 result
@@ -377,6 +378,13 @@ impl Starting {
                 .map_err(|source| Error::Io { what: "starting a thread", source })?;
             running.threads.push(thread);
         }
+        // It ends after the last loop.
+        drop(send);
+        let count = Builder::new()
+            .name("altq counters".to_owned())
+            .spawn(move || add_up(&reports, &show))
+            .map_err(|source| Error::Io { what: "starting a thread", source })?;
+        running.threads.push(count);
         for probe in probes {
             let (stop, say) = (running.stop.clone(), say.clone());
             let work = move || {
@@ -393,6 +401,21 @@ impl Starting {
         }
         Ok(running)
     }
+}
+
+/// Makes snapshots of what the loops tell, until the last one has ended. If nobody receives the
+/// snapshots any more, the loops go on.
+#[allow(clippy::unnecessary_wraps, reason = "the threads of running links end with a result")]
+fn add_up(reports: &mpsc::Receiver<Report>, show: &mpsc::Sender<Snapshot>) -> Result<(), Error> {
+    let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
+    for report in reports {
+        let snapshot = match totals.get_mut(report.link()) {
+            Some(totals) => totals.sum(report),
+            None => totals.entry(report.link().to_owned()).or_default().sum(report),
+        };
+        let _ = show.send(snapshot);
+    }
+    Ok(())
 }
 
 /// Finds an interface in the calling thread's network namespace.

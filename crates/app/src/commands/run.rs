@@ -164,7 +164,9 @@ fn interval(word: &str) -> Result<Nanos, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
+    // The supervisor has printed the warnings.
+    let loaded = if args.worker.is_some() { args.policy.load_quietly() } else { args.policy.load() };
+    let Some(policy) = loaded else { return Ok(Exit::Usage) };
     let links = match choose(&policy, args.link.as_deref()) {
         Ok(links) => links,
         Err(message) => {

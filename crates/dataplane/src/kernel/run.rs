@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::running::Starting;
 use crate::shaper::Tuning;
-use crate::stats::{ClassStat, Snapshot, Work};
+use crate::stats::{ClassStat, Report, Snapshot, Work};
 use crate::stop::Stop;
 use crate::sys::wait::now;
 
@@ -66,9 +66,9 @@ pub(crate) fn add(
     let direction = if ingress { '<' } else { '>' };
     starting.add(
         format!("altq {direction}{name}"),
-        Box::new(move |snapshots| {
+        Box::new(move |report| {
             let _lock = lock;
-            let result = watch(&standing.name, standing.ingress, &stands, tuning, &stop, snapshots);
+            let result = watch(&standing.name, standing.ingress, &stands, tuning, &stop, report);
             result.and(standing.take_away())
         }),
     );
@@ -83,7 +83,7 @@ fn watch(
     stands: &Mutex<Arc<Link>>,
     tuning: Tuning,
     stop: &Stop,
-    snapshots: &mut dyn FnMut(Snapshot),
+    report: &mut dyn FnMut(Report),
 ) -> Result<(), Error> {
     let began = now();
     let mut before: Option<Snapshot> = None;
@@ -112,7 +112,7 @@ fn watch(
         };
         match shot {
             Ok(Some(shot)) => {
-                snapshots(shot.clone());
+                report(Report::Whole(shot.clone()));
                 before = Some(shot);
             }
             Ok(None) => {}

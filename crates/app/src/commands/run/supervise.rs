@@ -186,9 +186,11 @@ impl Supervisor<'_> {
         command.args(std::env::args_os().skip(1).filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
         if !self.args.unconfined {
-            // Without this some C libraries look for the number of processors in a file, and
-            // backtraces are read from files.
-            command.env("MALLOC_ARENA_MAX", "8").env("RUST_BACKTRACE", "0");
+            // Without this some C libraries look for the number of processors in a file, and at how
+            // the kernel lends memory (/proc/sys/vm/overcommit_memory) when a thread's arena is to
+            // become smaller: no arena has so much to give back. Backtraces are read from files.
+            command.env("MALLOC_ARENA_MAX", "8").env("MALLOC_TRIM_THRESHOLD_", "1073741824");
+            command.env("RUST_BACKTRACE", "0");
         }
         // A terminal's Ctrl-C reaches the supervisor alone, which asks the worker to end.
         command.process_group(0);
