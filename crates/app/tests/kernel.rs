@@ -202,7 +202,12 @@ fn a_link_stands_without_a_process_until_it_is_stopped() {
     let beside = File::new("beside", &policy.replace("path kernel", ""));
     let output = namespace.run(|| altq(&["run", "--for", "1s"], Some(&beside))).unwrap();
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("`altq stop` takes them away"), "{said}");
+    assert!(output.status.code() == Some(5) && said.contains("`altq stop wan` takes it away"), "{said}");
+    // Nor does it take the link over, and away at its end.
+    let output = namespace.run(|| altq(&["run", "--for", "1s"], Some(&file))).unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("`altq stop wan` takes it away"), "{said}");
+    assert_eq!(run("tc", "class show dev eth0"), classes);
     let output = namespace.run(|| altq(&["stop", "wan"], None)).unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(run("tc", "qdisc show"), before);

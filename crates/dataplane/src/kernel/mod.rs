@@ -78,10 +78,10 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
 /// `altq run --detach` has set up there.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses it.
+/// [`Error::Kernel`] if the kernel refuses it; [`Error::Io`] and others if it is not known what
+/// `altq run --detach` has set up, and then everything stays.
 pub(crate) fn sweep(name: &str, ingress: bool) -> Result<(), Error> {
-    let stands = |one: &Detached| one.interface == name && one.ingress == ingress;
-    if detached().unwrap_or_default().iter().any(stands) {
+    if detached::on(name, ingress)?.is_some() {
         return Ok(());
     }
     match take_away(name, ingress) {
@@ -113,23 +113,38 @@ pub fn counted(name: &str, ingress: bool, link: &Link) -> Result<Counted, Error>
     tree::counters(&mut ask, device, &name, link, &host)
 }
 
-/// Refuses an interface whose packets qdiscs shape that a process has set up and left.
-///
-/// # Errors
-/// [`Error::Foreign`].
-pub(crate) fn refuse_beside(name: &str, ingress: bool) -> Result<(), Error> {
-    // Where the kernel does not say what stands there, it is not altq's.
-    let stands = || -> Result<bool, Error> {
+/// Whether qdiscs of altq's stand on an interface. Where the kernel does not say what stands there,
+/// it is not altq's.
+fn stands(name: &str, ingress: bool) -> bool {
+    let read = || -> Result<bool, Error> {
         let mut ask = open()?;
         let (device, name) = place(&mut ask, name, ingress)?;
         Ok(switch::read(&mut ask, device, &name)?.is_some())
     };
-    if stands().unwrap_or(false) {
-        return Err(Error::Foreign(format!(
-            "`altq run --detach` has set qdiscs up on {name}, which shape the same packets; `altq stop` takes them away"
-        )));
-    }
-    Ok(())
+    read().unwrap_or(false)
+}
+
+/// Refuses an interface whose packets a link shapes that `altq run --detach` has set up there.
+///
+/// # Errors
+/// [`Error::Foreign`].
+pub(crate) fn refuse_detached(name: &str, ingress: bool) -> Result<(), Error> {
+    let set_up = detached::on(name, ingress).unwrap_or_default();
+    let Some(Detached { link, .. }) = set_up.filter(|_| stands(name, ingress)) else { return Ok(()) };
+    Err(Error::Foreign(format!(
+        "`altq run --detach` has set link `{link}` up on {name}, which shapes the same packets; `altq stop {link}` \
+         takes it away"
+    )))
+}
+
+/// As [`refuse_detached`]; and takes qdiscs away that a killed process has left, because nothing
+/// else would, and they shape the same packets.
+///
+/// # Errors
+/// [`Error::Foreign`]; [`Error::Kernel`] if what was left stays.
+pub(crate) fn make_way(name: &str, ingress: bool) -> Result<(), Error> {
+    refuse_detached(name, ingress)?;
+    if stands(name, ingress) { take_away(name, ingress).map(drop) } else { Ok(()) }
 }
 
 /// The device that shapes: the interface, or the ifb for what comes in there.
