@@ -94,12 +94,17 @@ pub(crate) fn sweep(name: &str, ingress: bool) -> Result<(), Error> {
 /// What differs between a link and what the kernel has, a sentence each.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel does not show it.
+/// [`Error::NoInterface`]; [`Error::Kernel`] if the kernel does not show it.
 pub fn drifted(name: &str, ingress: bool, link: &Link) -> Result<Vec<String>, Error> {
+    let interface = find(name)?;
     let mut ask = open()?;
     let host = host(&mut ask, name)?;
-    let (device, name) = place(&mut ask, name, ingress)?;
-    tree::drift(&mut ask, device, &name, link, &host)
+    let (device, shapes) = place(&mut ask, name, ingress)?;
+    let mut lines = tree::drift(&mut ask, device, &shapes, link, &host)?;
+    if ingress && !redirects(&mut ask, interface.index)? {
+        lines.push(format!("what comes in at {name} is not redirected to {shapes}"));
+    }
+    Ok(lines)
 }
 
 /// What each class of a link counted.
@@ -180,7 +185,9 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
         _ => {}
     }
     let redirected = redirected.is_some();
-    let error = match build_ingress(ask, interface.index, &made, redirected, link, host) {
+    // A process that was killed may have left the qdisc without its filter.
+    let there = (redirected, redirected && redirects(ask, interface.index)?);
+    let error = match build_ingress(ask, interface.index, &made, there, link, host) {
         Ok(done) => return Ok(done),
         Err(error) => error,
     };
@@ -192,11 +199,12 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
     }
 }
 
+/// `there`: whether the interface has the qdisc for what comes in, and the filter that redirects it.
 fn build_ingress(
     ask: &mut dyn Ask,
     interface: u32,
     made: &str,
-    redirected: bool,
+    there: (bool, bool),
     link: &Link,
     host: &Host,
 ) -> Result<Done, Error> {
@@ -206,8 +214,10 @@ fn build_ingress(
     let device = index(ask, made)?.ok_or_else(|| Error::NoInterface { name: made.to_owned() })?;
     // An ifb carries packets with the header of the interface at which they came in.
     let done = tree::set_up(ask, device, made, link, host)?;
-    if !redirected {
+    if !there.0 {
         asked(ask, &message::ingress_qdisc(interface), "for the qdisc `ingress` (CONFIG_NET_SCH_INGRESS)")?;
+    }
+    if !there.1 {
         let what = "to redirect what comes in (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)";
         asked(ask, &message::redirect(interface, device), what)?;
     }
@@ -239,6 +249,12 @@ fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: Option<&str>) 
 fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> {
     let found = qdiscs(ask, device)?.into_iter().find(|found| found.parent == INGRESS_PARENT);
     Ok(found.map(|found| found.kind))
+}
+
+/// Whether a filter redirects what comes in at a device.
+fn redirects(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
+    let found = filters(ask, device, INGRESS)?;
+    Ok(found.iter().any(|found| message::leads(&found.kind, &found.options)))
 }
 
 /// The index of a device; `None` if there is none of this name.

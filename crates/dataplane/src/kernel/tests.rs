@@ -6,7 +6,7 @@ use std::process::Command;
 
 use altq_config::{Device, Language, Link, parse_str};
 use altq_kernel::message::{self, Message};
-use altq_kernel::{Handle, Host, ifb};
+use altq_kernel::{Handle, Host, Protocol, ifb};
 
 use super::switch::SWITCH;
 use super::wire::{Ask, Refused, Socket, cut_short};
@@ -227,6 +227,24 @@ fn what_a_killed_process_leaves_is_swept_and_what_is_to_stay_is_not() {
             assert_eq!(state(), clean);
         });
     }
+}
+
+/// A qdisc for what comes in whose filter is missing, as a process leaves it that is killed between
+/// the two, redirects nothing: that is said, and the next start mends it.
+#[test]
+fn a_missing_redirection_is_found_and_made_again() {
+    in_a_namespace(true, || {
+        let [link, ..] = links();
+        super::set_up(NAME, true, &link).unwrap();
+        let stood = state();
+        assert_eq!(super::drifted(NAME, true, &link).unwrap(), Vec::<String>::new());
+        let gone = message::delete_filters(find(NAME).unwrap().index, INGRESS, 1, Protocol::All);
+        Socket::open().unwrap().ask(&gone).unwrap();
+        assert_eq!(super::drifted(NAME, true, &link).unwrap(), ["what comes in at eth0 is not redirected to ifb4eth0"]);
+        assert_eq!(super::set_up(NAME, true, &link).unwrap(), Done::Stood);
+        assert_eq!(state(), stood);
+        assert!(super::take_away(NAME, true).unwrap());
+    });
 }
 
 /// Whoever takes a link away does not take it from a process that shapes there now.
