@@ -185,7 +185,8 @@ mod tests {
     /// What a worker reads is what the supervisor has read, with the names that counters have.
     #[test]
     fn a_policy_arrives_as_it_was_read() {
-        let native = "link wan { device eth0  rate 10Mbit/s adapt { from 5Mbit/s to 20Mbit/s  reflectors { 192.0.2.1 } }
+        let native =
+            "link wan { device eth0  rate 10Mbit/s adapt { from 5Mbit/s to 20Mbit/s  reflectors { 192.0.2.1 } }
             overhead ethernet  scheduler cbq
             class voice { share 20%  borrow  queue codel {} }  class rest { share 80%  default }
             match dscp ef -> voice }
