@@ -271,8 +271,8 @@ fn a_changed_policy_reaches_a_confined_worker() {
     assert_eq!(running.worker(), Some(worker), "it is the same worker: {}", running.log());
 }
 
-/// A worker that takes the place of another runs what that one ran: not an edit that nobody has asked
-/// to read, and not one that was refused. What clients have changed holds on.
+/// A worker that takes the place of another runs what that one ran: not an edit that nobody has
+/// asked to read, and not one that was refused. What clients have changed holds on.
 #[test]
 fn the_next_worker_runs_the_policy_that_ran() {
     let Some(world) = world() else { return };

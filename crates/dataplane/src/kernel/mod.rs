@@ -199,7 +199,7 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
     }
 }
 
-/// `there`: whether the interface has the qdisc for what comes in, and the filter that redirects it.
+/// `there`: whether the interface has the qdisc for what comes in, and the filter that redirects.
 fn build_ingress(
     ask: &mut dyn Ask,
     interface: u32,

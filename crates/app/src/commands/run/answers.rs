@@ -24,8 +24,8 @@ use crate::exit::Exit;
 
 /// What a client is told if nobody says how wide its terminal is.
 const WIDTH: usize = 100;
-/// How long it holds what was found by a look at the kernel's qdiscs: to compare 5,000 classes takes
-/// a part of a second.
+/// How long it holds what was found by a look at the kernel's qdiscs: to compare 5,000 classes
+/// takes a part of a second.
 const LOOKED: Duration = Duration::from_secs(1);
 
 /// The one who answers.

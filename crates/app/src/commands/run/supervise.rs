@@ -476,8 +476,8 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<Told>) -> 
         for (at, told) in policies.into_iter().enumerate() {
             let Ok(mut line) = serde_json::to_vec(&told) else { return };
             line.push(b'\n');
-            // A worker waits for the first one. A text may be longer than what a socket holds, so it
-            // is to read the others meanwhile.
+            // A worker waits for the first one. A text may be longer than what a socket holds, so
+            // it is to read the others meanwhile.
             if at > 0 {
                 let _ = pidfd_send_signal(&worker, Signal::HUP);
             }
