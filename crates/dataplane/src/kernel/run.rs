@@ -50,7 +50,7 @@ impl Drop for Standing {
     }
 }
 
-/// Sets a link up, and adds the loop that counts and in the end takes it away, unless it is to stay.
+/// Sets a link up, and adds the loop that counts and in the end takes it away, or leaves it.
 pub(crate) fn add(
     starting: &mut Starting,
     name: &str,
