@@ -22,13 +22,6 @@ impl PolicyFile {
     pub fn load(&self) -> Option<Policy> {
         load_policy(&self.file, self.language)
     }
-
-    /// The same, without the warnings.
-    pub fn load_quietly(&self) -> Option<Policy> {
-        load(&self.file, self.language)
-            .inspect_err(|failed| print_findings(&failed.diagnostics, &failed.sources, false))
-            .ok()
-    }
 }
 
 /// Loads a policy. Warnings and errors are printed on standard error; `None` after errors.

@@ -139,6 +139,8 @@ fn a_link_of_the_kernel_beside_one_of_altq() {
     let status = running.json("status");
     let states = [&status["links"][0]["state"], &status["links"][1]["state"]];
     assert_eq!(states, ["kernel", "shaping"], "{status}");
+    // A confined worker may look at the kernel's qdiscs.
+    assert!([0, 1].iter().all(|link| status["links"][link]["drift"] == serde_json::json!([])), "{status}");
     running.lives_and_ends();
     assert_eq!(said(&world, "tc", &["qdisc", "show"]), before);
 }

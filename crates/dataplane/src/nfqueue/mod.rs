@@ -48,7 +48,7 @@ pub(crate) fn add(
 ) -> Result<(), Error> {
     find(name)?;
     let lock = Lock::take(name, ingress)?;
-    kernel::refuse_beside(name, ingress)?;
+    kernel::make_way(name, ingress)?;
     let place = Place {
         interface: name,
         ingress,
