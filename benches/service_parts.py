@@ -176,7 +176,8 @@ def stat(world, arguments):
         if not values:
             part.row(load, "-", "1", "-", verdict="INVALID")
             continue
-        part.row(load, of(values, 1, 2), "1", f"{runs[-1]['bytes'] / 1e6:.1f}",
+        size = max(run.get("bytes", 0) for run in runs)
+        part.row(load, of(values, 1, 2), "1", f"{size / 1e6:.1f}",
                  verdict="held" if median(values) <= 1 else "missed")
     part.notes.append(f"It shaped {took:.1f} s after its start.")
     return part
