@@ -38,8 +38,9 @@ impl Node {
         }
         self.authenticate(now, world, arrived, &header, peer)?;
         // A message with a digest has passed it by now, so a forger cannot use up the rate of a
-        // neighbour that signs.
-        let known = wire::peek_session(arrived.message).is_some_and(|session| self.sessions.contains_key(&session));
+        // neighbour that signs. A challenge has none, and is about no session.
+        let session = wire::peek_session(arrived.message).filter(|_| header.kind != kind::CHALLENGE);
+        let known = session.is_some_and(|session| self.sessions.contains_key(&session));
         let about = match (known, self.has_keys(arrived.interface, peer)) {
             (false, _) => About::Unknown,
             (true, false) => About::Open,
