@@ -4,6 +4,7 @@
 //! notes can ask for all of them later.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -96,23 +97,40 @@ impl Journal {
         self.rates.is_empty() && self.subscribers.is_empty()
     }
 
-    /// Asks for all of it again.
-    ///
-    /// # Errors
-    /// The first fault; the rest is asked for nevertheless, as far as the connection lasts.
-    pub fn give(&self, client: &mut Client) -> Result<(), Fault> {
-        let mut result = Ok(());
-        for (link, rate) in &self.rates {
-            let asked = client.ask("link.set", &Rate { link, rate_bit_s: *rate });
-            result = result.and(asked.map(drop));
-        }
-        let subscribers: Vec<Written> = self.subscribers.values().cloned().collect();
+    /// Those of these subscribers that are still there, as they are now.
+    fn still(&self, ids: &[String]) -> Vec<Written> {
+        ids.iter().filter_map(|id| self.subscribers.get(id)).cloned().collect()
+    }
+}
+
+/// A journal, for this thread alone. A thread that panicked with it has left it whole.
+pub fn locked(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks for all of it again. That takes a while, in which others change things and new notes come:
+/// everything is asked for as it stands in the journal by then.
+///
+/// # Errors
+/// The first fault; the rest is asked for nevertheless, as far as the connection lasts.
+pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> {
+    let links: Vec<String> = locked(journal).rates.keys().cloned().collect();
+    let ids: Vec<String> = locked(journal).subscribers.keys().cloned().collect();
+    let mut result = Ok(());
+    for link in &links {
+        let rate = locked(journal).rates.get(link).copied();
+        let Some(rate_bit_s) = rate else { continue };
+        let asked = client.ask("link.set", &Rate { link, rate_bit_s });
+        result = result.and(asked.map(drop));
+    }
+    for ids in ids.chunks(BULK) {
+        let subscribers = locked(journal).still(ids);
         for part in parts(&subscribers) {
             let asked = client.ask("subscriber.set", &Part { subscribers: part });
             result = result.and(asked.map(drop));
         }
-        result
     }
+    result
 }
 
 /// Subscribers in as few parts as requests may have, because each request hands all rules to the
@@ -182,6 +200,9 @@ mod tests {
         let kept: Vec<&Written> = journal.subscribers.values().collect();
         assert_eq!((kept.len(), kept[0].addr[0].as_str()), (1, "10.0.0.9"));
         assert_eq!(journal.rates.get("up"), Some(&5));
+        // What has gone since the list of names was made is not given again.
+        let ids = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(journal.still(&ids).iter().map(|one| one.addr[0].as_str()).collect::<Vec<&str>>(), ["10.0.0.9"]);
         journal.forget_rates();
         journal.take(&note(&asked(r#"{"op":"subscriber.del","ids":["a"]}"#)));
         assert!(journal.is_empty());

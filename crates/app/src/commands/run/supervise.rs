@@ -19,12 +19,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use altq_config::{Device, Link, Path as By, Policy};
 use altq_control::client::Client;
-use altq_control::journal::Journal;
+use altq_control::journal::{Journal, give, locked};
 use altq_control::line::Lines;
 use altq_control::request::WRITE_LINE;
 use altq_control::supervision::{Act, Supervision};
@@ -99,7 +99,7 @@ struct Supervisor<'a> {
     /// When all ends, by `--for`.
     end: Option<Nanos>,
     /// What clients have changed.
-    journal: Journal,
+    journal: Arc<Mutex<Journal>>,
     away: Option<Away>,
     standby: Option<Standby>,
     manager: Manager,
@@ -126,7 +126,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         worker: None,
         shaped: false,
         end: None,
-        journal: Journal::default(),
+        journal: Arc::default(),
         away: None,
         standby: None,
         manager: Manager::of_environment(),
@@ -294,7 +294,7 @@ impl Supervisor<'_> {
         let Some(next) = self.next.take() else { return };
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
         let before = std::mem::replace(&mut self.known, next);
-        self.journal.forget_rates();
+        locked(&self.journal).forget_rates();
         // What stands on an interface that is not shaped so any more.
         let place = |link: &Link| (link.device.clone(), link.path());
         let now: Vec<_> = self.known.links.iter().map(place).collect();
@@ -327,10 +327,10 @@ impl Supervisor<'_> {
                 let next = self.next.take_if(|next| next.told.number == number);
                 if let Some(next) = next.filter(|_| taken) {
                     self.known = next;
-                    self.journal.forget_rates();
+                    locked(&self.journal).forget_rates();
                 }
             } else {
-                self.journal.take(&line);
+                locked(&self.journal).take(&line);
             }
         }
         if beats > 0 && self.watch.beat(now) {
@@ -356,11 +356,11 @@ impl Supervisor<'_> {
     /// Gives a new worker what clients have changed, in a thread: the worker notes it here anew.
     fn give_again(&self) {
         let Some(path) = self.socket.and_then(Opened::path).map(Path::to_owned) else { return };
-        if self.journal.is_empty() {
+        if locked(&self.journal).is_empty() {
             return;
         }
         let journal = self.journal.clone();
-        let work = move || match Client::connect(&path).and_then(|mut client| journal.give(&mut client)) {
+        let work = move || match Client::connect(&path).and_then(|mut client| give(&journal, &mut client)) {
             Ok(()) => eprintln!("altq run: what was changed since the start is changed again"),
             Err(fault) => eprintln!("altq run: what was changed since the start is not whole again: {fault}"),
         };
