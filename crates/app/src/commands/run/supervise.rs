@@ -302,6 +302,18 @@ impl Supervisor<'_> {
         if let Err(error) = altq_dataplane::sweep(&gone) {
             eprintln!("altq run: {error}");
         }
+        // Whoever answers meanwhile answers about the links of that policy.
+        if self.away.take().is_some()
+            && let Some(bypass) = self.watch.bypass()
+        {
+            self.away = self.answer_meanwhile(&bypass.reason);
+        }
+    }
+
+    /// Answers on the control socket while no worker does.
+    fn answer_meanwhile(&self, reason: &str) -> Option<Away> {
+        let away = Away::start(self.socket?, &self.known.links, reason);
+        away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
     /// Reads what the worker has said.
@@ -391,13 +403,9 @@ impl Supervisor<'_> {
         };
         eprintln!("altq run: {what}: {told}; the next worker starts {next}");
         self.manager.tell(&format!("STATUS={what}: {told}"));
-        match (&self.away, self.socket) {
-            (Some(away), _) => away.tell(&told),
-            (None, Some(socket)) => match Away::start(socket, &self.known.links, &told) {
-                Ok(away) => self.away = Some(away),
-                Err(error) => eprintln!("altq run: nobody answers on the control socket meanwhile: {error}"),
-            },
-            (None, None) => {}
+        match &self.away {
+            Some(away) => away.tell(&told),
+            None => self.away = self.answer_meanwhile(&told),
         }
     }
 
