@@ -3,6 +3,8 @@
 //! A worker notes each change that it has made as a request, a line of JSON. Whoever keeps the
 //! notes can ask for all of them later.
 
+mod reservations;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -10,6 +12,9 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::fault::Fault;
 use crate::request::{self, Request, Written};
+use reservations::Reservations;
+
+pub use reservations::{gone, saved};
 
 /// Subscribers of one request when all are given again. Even with the longest names and words they
 /// are less than a line may have.
@@ -20,6 +25,7 @@ const PART: usize = 50;
 pub struct Journal {
     rates: BTreeMap<String, u64>,
     subscribers: BTreeMap<String, Written>,
+    reservations: Reservations,
 }
 
 #[derive(Serialize)]
@@ -65,6 +71,8 @@ pub fn note(change: &Request) -> Vec<u8> {
         }
         Request::DeleteSubscribers(ids) => serde_json::to_vec(&DeleteSubscribers { op: "subscriber.del", ids }),
         Request::Status | Request::Stat { .. } | Request::ListSubscribers => return Vec::new(),
+        // What comes of such a request is noted for each reservation: `saved`, `gone`.
+        Request::Reserve(_) => return Vec::new(),
     };
     // It fails only for maps with keys that are not text, of which there are none.
     let mut line = made.unwrap_or_default();
@@ -75,6 +83,9 @@ pub fn note(change: &Request) -> Vec<u8> {
 impl Journal {
     /// Takes a note. What is none is left out.
     pub fn take(&mut self, line: &[u8]) {
+        if self.reservations.take(line) {
+            return;
+        }
         match request::read(line).map(|asked| asked.request) {
             Ok(Request::SetLink { link, rate_bit_s }) => _ = self.rates.insert(link, rate_bit_s),
             Ok(Request::SetSubscribers(subscribers)) => {
@@ -93,7 +104,12 @@ impl Journal {
 
     /// True if nothing was changed.
     pub fn is_empty(&self) -> bool {
-        self.rates.is_empty() && self.subscribers.is_empty()
+        self.rates.is_empty() && self.subscribers.is_empty() && self.reservations.is_empty()
+    }
+
+    /// True if the next worker has to wait for reservations before it answers about them.
+    pub fn has_reservations(&self) -> bool {
+        !self.reservations.is_empty()
     }
 
     /// Asks for all of it again.
@@ -110,6 +126,9 @@ impl Journal {
         for part in subscribers.chunks(PART) {
             let asked = client.ask("subscriber.set", &Part { subscribers: part });
             result = result.and(asked.map(drop));
+        }
+        if self.has_reservations() {
+            result = result.and(self.reservations.give(client));
         }
         result
     }

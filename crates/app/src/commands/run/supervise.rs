@@ -196,6 +196,9 @@ impl Supervisor<'_> {
             Some(socket) => {
                 let listener = OwnedFd::from(socket.listener.try_clone()?);
                 command.args(["--worker", "socket"]).stdin(Stdio::from(listener));
+                if self.journal.has_reservations() {
+                    command.arg("--awaits-reservations");
+                }
             }
             None => {
                 command.args(["--worker", "alone"]).stdin(Stdio::null());
@@ -444,11 +447,10 @@ struct AwayAnswers {
 
 impl Service for AwayAnswers {
     fn answer(&mut self, request: Request, _: &Peer) -> Result<Body, Fault> {
-        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if request != Request::Status {
-            let fault = Fault::new(Code::Failed, format!("packets pass unshaped: {reason}"));
-            return Err(fault.help("ask again when `altq status` says that they are shaped"));
+            return Err(self.fault());
         }
+        let reason = self.reason();
         let since_s = self.since.elapsed().as_secs();
         let link = |(name, by): &(String, By)| {
             // Qdiscs of the kernel shape whoever runs.
@@ -461,6 +463,22 @@ impl Service for AwayAnswers {
         };
         body(&Status::of(self.names.iter().map(link).collect()))
             .map_err(|error| Fault::new(Code::Failed, error.to_string()))
+    }
+
+    fn watch(&mut self) -> Result<u64, Fault> {
+        Err(self.fault())
+    }
+}
+
+impl AwayAnswers {
+    fn reason(&self) -> String {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What everything but the status is answered with.
+    fn fault(&self) -> Fault {
+        let fault = Fault::new(Code::Failed, format!("packets pass unshaped: {}", self.reason()));
+        fault.help("ask again when `altq status` says that they are shaped")
     }
 }
 
