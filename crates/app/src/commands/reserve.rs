@@ -69,8 +69,14 @@ struct Add {
     /// dport=5004`. May be given up to 64 times: the flows share the reservation
     #[arg(long = "flow", value_name = "FLOW", required = true)]
     flows: Vec<Flow>,
+    /// Its rate, such as 500kbit/s, counted from the IP header on
+    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
+    rate: Rate,
+    /// What it may send at once, such as 10kbytes
+    #[arg(long, value_name = "SIZE", value_parser = literal::size)]
+    burst: u64,
     #[command(flatten)]
-    bucket: Bucket,
+    packets: Packets,
     /// Its service (RFC 2211); guaranteed service (RFC 2212) is refused
     #[arg(long, value_enum, value_name = "SERVICE")]
     service: Option<ServiceWord>,
@@ -90,8 +96,14 @@ struct Modify {
     /// Other packets than before; may be given up to 64 times
     #[arg(long = "flow", value_name = "FLOW")]
     flows: Vec<Flow>,
+    /// Another rate, such as 800kbit/s; --burst belongs to it
+    #[arg(long, value_name = "RATE", requires = "burst", value_parser = literal::rate_with_unit)]
+    rate: Option<Rate>,
+    /// What it may send at once from now on, such as 10kbytes
+    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = literal::size)]
+    burst: Option<u64>,
     #[command(flatten)]
-    bucket: Option<Bucket>,
+    packets: Packets,
     #[command(flatten)]
     terms: Terms,
     #[command(flatten)]
@@ -138,31 +150,25 @@ struct Watch {
     json: bool,
 }
 
-/// A token bucket.
+/// What else a token bucket has, beside its rate and its burst.
 #[derive(Debug, clap::Args)]
-struct Bucket {
-    /// Its rate, such as 500kbit/s, counted from the IP header on
-    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
-    rate: Rate,
-    /// What it may send at once, such as 10kbytes
-    #[arg(long, value_name = "SIZE", value_parser = literal::size)]
-    burst: u64,
+struct Packets {
     /// Its peak rate, which is not counted
-    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
+    #[arg(long, value_name = "RATE", requires = "rate", value_parser = literal::rate_with_unit)]
     peak: Option<Rate>,
     /// Smaller packets are charged as if they had so many bytes [default: 64]
-    #[arg(long, value_name = "BYTES", value_parser = packet)]
+    #[arg(long, value_name = "BYTES", requires = "rate", value_parser = packet)]
     min_unit: Option<u32>,
     /// Its largest packet [default: the MTU of the link]
-    #[arg(long, value_name = "BYTES", value_parser = packet)]
+    #[arg(long, value_name = "BYTES", requires = "rate", value_parser = packet)]
     max_packet: Option<u32>,
 }
 
-impl Bucket {
-    fn tspec(&self) -> Tspec {
+impl Packets {
+    fn tspec(&self, rate: Rate, burst: u64) -> Tspec {
         Tspec {
-            rate_bit_s: self.rate.as_bit_s(),
-            burst_bytes: self.burst,
+            rate_bit_s: rate.as_bit_s(),
+            burst_bytes: burst,
             peak_bit_s: self.peak.map(Rate::as_bit_s),
             min_unit_bytes: self.min_unit,
             max_packet_bytes: self.max_packet,
@@ -254,13 +260,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 ServiceWord::Guaranteed => Service::Guaranteed,
             });
             let flows = Some(add.flows.clone());
-            let asked = Request { key: add.key.clone(), service, flows, ..Request::new(Op::Add) };
-            one(under(asked, Some(&add.bucket), &add.terms), &add.more)
+            let tspec = Some(add.packets.tspec(add.rate, add.burst));
+            let asked = Request { key: add.key.clone(), service, flows, tspec, ..Request::new(Op::Add) };
+            one(under(asked, &add.terms), &add.more)
         }
         What::Modify(modify) => {
             let flows = (!modify.flows.is_empty()).then(|| modify.flows.clone());
-            let asked = Request { flows, ..of(Op::Modify, &modify.which) };
-            one(under(asked, modify.bucket.as_ref(), &modify.terms), &modify.more)
+            let tspec = modify.rate.zip(modify.burst).map(|(rate, burst)| modify.packets.tspec(rate, burst));
+            one(under(Request { flows, tspec, ..of(Op::Modify, &modify.which) }, &modify.terms), &modify.more)
         }
         What::Refresh(refresh) => {
             one(Request { ttl_s: refresh.ttl, ..of(Op::Refresh, &refresh.which) }, &refresh.more)
@@ -275,12 +282,12 @@ fn of(op: Op, which: &Which) -> Request {
     Request { key: which.key.clone(), id: which.id, ..Request::new(op) }
 }
 
-fn under(asked: Request, bucket: Option<&Bucket>, terms: &Terms) -> Request {
+fn under(asked: Request, terms: &Terms) -> Request {
     let excess = terms.excess.map(|word| match word {
         ExcessWord::Borrow => Excess::Borrow,
         ExcessWord::Default => Excess::Default,
     });
-    Request { tspec: bucket.map(Bucket::tspec), excess, delay_ns: terms.delay, ttl_s: terms.ttl, ..asked }
+    Request { excess, delay_ns: terms.delay, ttl_s: terms.ttl, ..asked }
 }
 
 /// Asks about one reservation, and prints the answer.
