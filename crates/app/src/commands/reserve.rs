@@ -269,9 +269,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             let tspec = modify.rate.zip(modify.burst).map(|(rate, burst)| modify.packets.tspec(rate, burst));
             one(under(Request { flows, tspec, ..of(Op::Modify, &modify.which) }, &modify.terms), &modify.more)
         }
-        What::Refresh(refresh) => {
-            one(Request { ttl_s: refresh.ttl, ..of(Op::Refresh, &refresh.which) }, &refresh.more)
-        }
+        What::Refresh(refresh) => one(Request { ttl_s: refresh.ttl, ..of(Op::Refresh, &refresh.which) }, &refresh.more),
         What::Del(del) => one(of(Op::Del, &del.which), &del.more),
         What::List(list) => self::list(list),
         What::Watch(watch) => self::watch(watch),

@@ -169,7 +169,8 @@ impl Roster {
     pub fn expire(&mut self, at: Time) -> Done<()> {
         let mut done = Done::default();
         for index in 0..self.links.len() {
-            if self.links[index].reserved.as_ref().and_then(|reserved| reserved.due()).is_some_and(|due| due <= at.now) {
+            if self.links[index].reserved.as_ref().and_then(|reserved| reserved.due()).is_some_and(|due| due <= at.now)
+            {
                 self.settle(index, at, &mut done);
             }
         }
@@ -221,10 +222,8 @@ impl Roster {
         let mut done = Done::default();
         let Some(state) = state else { return done.with(Again::default()) };
         let ids: Vec<u64> = state.reservations.iter().map(|there| there.id).collect();
-        let none = |why: &str| Again {
-            refused: ids.iter().map(|id| (*id, why.to_owned())).collect(),
-            ..Again::default()
-        };
+        let none =
+            |why: &str| Again { refused: ids.iter().map(|id| (*id, why.to_owned())).collect(), ..Again::default() };
         let index = self.links.iter().position(|tree| tree.link.name == state.link && tree.reserved.is_some());
         let Some(index) = index else {
             done.notes.extend(ids.iter().flat_map(|id| gone(&state.link, *id)));
@@ -331,7 +330,8 @@ impl Roster {
         let places = places.join(", ");
         if named.is_empty() {
             let link = within.and_then(|within| within.split_once('/')).map(|(link, _)| link);
-            let by_kernel = |tree: &&Tree| Some(tree.link.name.as_str()) == link && tree.link.path() == Some(Path::Kernel);
+            let by_kernel =
+                |tree: &&Tree| Some(tree.link.name.as_str()) == link && tree.link.path() == Some(Path::Kernel);
             return Err(match (self.links.iter().find(by_kernel), within) {
                 (Some(tree), _) => format!(
                     "the kernel executes link `{}`, so it takes no reservations; leave `path kernel` out of the link",
@@ -469,7 +469,8 @@ impl Tree {
         if std::mem::take(&mut self.booked.unnamed) {
             let link = Arc::make_mut(&mut self.link);
             for there in reserved.table.reservations() {
-                if let Some(class) = link.classes.get_mut(there.class as usize).filter(|class| class.name != there.name) {
+                if let Some(class) = link.classes.get_mut(there.class as usize).filter(|class| class.name != there.name)
+                {
                     class.name.clone_from(&there.name);
                 }
             }
@@ -511,7 +512,9 @@ impl Tree {
         let (held, room) = (self.booked.held.saturating_sub(less).saturating_add(more), self.booked.room);
         if held > room && more > less {
             let message = format!("the queues of reservations would hold {held} bytes, and there is room for {room}");
-            return Err(SpecError::new(message).help("ask for smaller packets or bursts, or give the class more buffer"));
+            return Err(
+                SpecError::new(message).help("ask for smaller packets or bursts, or give the class more buffer")
+            );
         }
         Ok(held)
     }

@@ -284,3 +284,5 @@ fn answer(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watching;

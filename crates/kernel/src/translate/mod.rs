@@ -192,7 +192,8 @@ impl<'a> Builder<'a> {
         }
         if let Some(reservations) = &link.reservations {
             let help = format!("leave `reservations` out; {}", self.way());
-            let message = "a link that the kernel executes takes no reservations: their classes come and go in altq itself";
+            let message =
+                "a link that the kernel executes takes no reservations: their classes come and go in altq itself";
             self.refuse(reservations.span, message, Some(help));
         }
         if let Some(root) = link.spec.classes.first() {

@@ -124,7 +124,8 @@ impl Place {
         let heads = ["class", "id", "rate", "on the wire", "burst", "excess", "ends in", "key", "owner"];
         let mut rows = vec![heads.map(String::from).to_vec()];
         for there in &self.reservations {
-            let named = |name: &Option<String>| name.as_ref().map_or("-".to_owned(), |name| name.escape_debug().to_string());
+            let named =
+                |name: &Option<String>| name.as_ref().map_or("-".to_owned(), |name| name.escape_debug().to_string());
             rows.push(vec![
                 there.class.clone(),
                 there.id.to_string(),

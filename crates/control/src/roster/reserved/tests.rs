@@ -191,7 +191,10 @@ fn a_reservation_comes_changes_and_ends() {
     let told = events(&world.roster, 0);
     let happened: Vec<&str> = told.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(happened, ["granted", "changed", "expired"]);
-    assert_eq!((&told[2]["seq"], &told[2]["link"], &told[2]["schema"]), (&2.into(), &"down".into(), &"altq.reserve-event/1".into()));
+    assert_eq!(
+        (&told[2]["seq"], &told[2]["link"], &told[2]["schema"]),
+        (&2.into(), &"down".into(), &"altq.reserve-event/1".into())
+    );
     // One that waits for what comes behind sees nothing of that.
     assert_eq!(world.roster.coming(), 3);
     assert!(events(&world.roster, 3).is_empty());
@@ -360,9 +363,12 @@ fn a_policy_that_is_read_again_keeps_what_it_has_room_for() {
     follow(&mut world, POLICY);
     assert_eq!(world.table("down").list(0).charged_bit_s, 10_000_000);
     // 9 Mbit/s have room for the second and the third.
-    let smaller = POLICY.replace("rate 20Mbit/s  priority 6", "rate 9Mbit/s  priority 5").replace("lifetime 100s", "lifetime 50s");
+    let smaller = POLICY
+        .replace("rate 20Mbit/s  priority 6", "rate 9Mbit/s  priority 5")
+        .replace("lifetime 100s", "lifetime 50s");
     follow(&mut world, &smaller);
-    let there: Vec<(u64, Option<Nanos>)> = world.table("down").reservations().map(|one| (one.id, one.deadline)).collect();
+    let there: Vec<(u64, Option<Nanos>)> =
+        world.table("down").reservations().map(|one| (one.id, one.deadline)).collect();
     assert_eq!(there, [(2, Some(51 * SECOND)), (3, Some(51 * SECOND))]);
     assert_eq!(events(&world.roster, 5)[0]["event"], "preempted");
     assert_eq!((world.class_of("down", 7, 2), world.class_of("down", 7, 4)), ("res.2".into(), "rest".into()));
@@ -422,7 +428,13 @@ fn random_requests_of_both_kinds() {
                     world.now += below(20) * SECOND;
                     world.expire();
                 }
-                6 => _ = world.set(&format!("s{}", below(6)), &format!("10.0.0.{}", below(9)), 1_000_000 + below(9) * 100),
+                6 => {
+                    _ = world.set(
+                        &format!("s{}", below(6)),
+                        &format!("10.0.0.{}", below(9)),
+                        1_000_000 + below(9) * 100,
+                    )
+                }
                 _ => {
                     let (_, changes) = world.roster.delete(&[format!("s{}", below(6))]);
                     world.make(changes);
@@ -430,8 +442,7 @@ fn random_requests_of_both_kinds() {
             }
             let list = world.table("down").list(world.now);
             assert!(list.charged_bit_s <= 20_000_000, "seed {seed}");
-            let flows: Vec<(u16, String)> =
-                (1..=20).map(|port| (port, world.class_of("down", 7, port))).collect();
+            let flows: Vec<(u16, String)> = (1..=20).map(|port| (port, world.class_of("down", 7, port))).collect();
             for there in &list.reservations {
                 let flow = serde_json::to_value(&there.flows[0]).unwrap();
                 let port = flow["dport"].as_u64().unwrap() as u16;
