@@ -260,8 +260,12 @@ impl Roster {
         let mut followers = Vec::with_capacity(links.len());
         for link in links {
             let old = self.links.iter().position(|tree| tree.link.name == link.name);
-            // The numbers of classes go on in the order in which the loop gives them.
-            let goes_on = |tree: &Tree| tree.link.classes.len() > tree.written && link.path() != Some(Path::Kernel);
+            // The numbers of classes go on in the order in which the loop gives them, and those of
+            // reservations.
+            let goes_on = |tree: &Tree| {
+                let came = tree.link.classes.len() > tree.written || tree.reserved.is_some();
+                came && link.path() != Some(Path::Kernel)
+            };
             let follower = match old.and_then(|old| self.links.get(old)).filter(|tree| goes_on(tree)) {
                 Some(tree) => Follower::Old(tree.changes_to(&link)?, link),
                 None => Follower::New(Box::new(Tree::new(link)?)),

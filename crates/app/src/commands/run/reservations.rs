@@ -21,6 +21,9 @@ use super::live::Live;
 /// How long a worker waits for the reservations of the one before it.
 const AWAIT: u64 = 10 * SECOND;
 
+/// About as many bytes of notes are said to the supervisor at a time.
+const PART: usize = 16 << 10;
+
 /// The time, by the clock of the loops and by that of the day.
 pub fn time() -> Time {
     let nanos = |at: Timespec| {
@@ -39,14 +42,28 @@ pub fn await_those_before(live: &Live) {
 /// anybody else changes the roster: both get all changes in the same order.
 pub fn carry_out<T>(live: &Live, wire: Option<&Wire>, done: Done<T>) -> T {
     live.make(done.changes);
-    if let (Some(wire), false) = (wire, done.notes.is_empty()) {
-        // Without a supervisor the worker is about to end.
-        let _ = wire.say(&done.notes);
+    if let Some(wire) = wire {
+        for part in parts(&done.notes) {
+            // Without a supervisor the worker is about to end.
+            let _ = wire.say(part);
+        }
     }
     for line in &done.said {
         eprintln!("altq run: {line}");
     }
     done.result
+}
+
+/// Cuts notes into parts of whole lines, so that the heart can beat between them.
+fn parts(notes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = notes;
+    std::iter::from_fn(move || {
+        let least = rest.len().min(PART);
+        let end = rest.get(least..)?.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| least + at + 1);
+        let (part, behind) = rest.split_at_checked(end)?;
+        rest = behind;
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// Answers a client.
@@ -152,5 +169,20 @@ pub fn work(live: &Live, wire: Option<&Wire>) {
     if state.roster.due().is_some_and(|due| due <= at.now) {
         let done = state.roster.expire(at);
         carry_out(live, wire, done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_said_in_parts_of_whole_lines() {
+        assert_eq!(parts(b"").count(), 0);
+        assert_eq!(parts(b"one\ntwo\n").collect::<Vec<&[u8]>>(), [b"one\ntwo\n"]);
+        let lines: Vec<u8> = (0..20_000).flat_map(|n| format!("note {n}\n").into_bytes()).collect();
+        let cut: Vec<&[u8]> = parts(&lines).collect();
+        assert!(cut.len() > 10 && cut.iter().all(|part| part.ends_with(b"\n") && part.len() < PART + 100));
+        assert_eq!(cut.concat(), lines);
     }
 }
