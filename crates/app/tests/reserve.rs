@@ -494,7 +494,9 @@ fn a_policy_without_a_class_for_reservations_says_what_to_write() {
 fn reservations_outlive_their_worker() {
     let Some(world) = world() else { return };
     let folder = Folder::new("restart", POLICY);
-    let Some(running) = Running::start(&world, &folder, &["--supervise", "--user", "nobody"]) else { return };
+    // On a busy machine a worker may be silent for a while.
+    let supervised = ["--supervise", "--user", "nobody", "--watchdog", "10s"];
+    let Some(running) = Running::start(&world, &folder, &supervised) else { return };
     let children = format!("/proc/{0}/task/{0}/children", running.child.id());
     if !Path::new(&children).exists() {
         eprintln!("SKIPPED: this kernel does not list the children of a process (CONFIG_PROC_CHILDREN)");

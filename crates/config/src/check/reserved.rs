@@ -23,11 +23,10 @@ impl Link {
         })
     }
 
-    /// Bytes that the queues of all reservations may hold together, for which a link that runs makes
-    /// room at its start. A queue holds a burst, a packet, and what comes in the longest wait
-    /// (docs/reserve.md). A packet is taken as no longer than the burst, as token buckets have it;
-    /// whoever asks for longer ones needs room of others. 0 for a link without a class for
-    /// reservations.
+    /// Bytes that the queues of all reservations may hold together, for which a link that runs
+    /// makes room at its start. A queue holds a burst, a packet, and what comes in the longest wait
+    /// (docs/reserve.md). A packet is taken as no longer than the burst; whoever asks for longer
+    /// ones needs room of others. 0 for a link without a class for reservations.
     pub fn reservation_room(&self) -> u64 {
         let Some(reservations) = &self.reservations else { return 0 };
         let (buffer, rate) = (self.reservation_buffer(), self.reservable());

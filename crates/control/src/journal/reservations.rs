@@ -1,4 +1,5 @@
-//! The reservations of the links, one by one: a worker says what one has become, or that it is gone.
+//! The reservations of the links, one by one: a worker says what one has become, or that it is
+//! gone.
 
 use std::collections::BTreeMap;
 

@@ -445,8 +445,8 @@ impl Tree {
         }
     }
 
-    /// Rules of reservations, those of subscribers, and behind them those of the policy in the order
-    /// in which they are tried; with their places.
+    /// Rules of reservations, those of subscribers, and behind them those of the policy in the
+    /// order in which they are tried; with their places.
     pub(super) fn all_rules(&self, of_reservations: &[Rule]) -> (RuleSet, Vec<Span>) {
         let own = of_reservations.len() + self.leading.len();
         if own == 0 {
