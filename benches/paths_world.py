@@ -370,6 +370,12 @@ class World:
             raise Failure(f"{' '.join(words)}: {line}{said.read_text().strip()}")
         return process
 
+    def drop(self, process):
+        """Ends a program that this world has started, if it has not ended."""
+        end(process)
+        if process in self.processes:
+            self.processes.remove(process)
+
     def sink(self, host):
         """The program that counts the datagrams that arrive at a host."""
         if host not in self.sinks:

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use altq_engine::units::Nanos;
+
 /// The service manager, if there is one.
 pub struct Manager(Option<UnixDatagram>);
 
@@ -24,6 +26,34 @@ impl Manager {
             // A manager that is not there any more does not miss it.
             let _ = socket.send(what.as_bytes());
         }
+    }
+}
+
+/// When the manager is told that all goes well: often enough for it, and no oftener, because it is
+/// woken each time.
+pub struct Pulse {
+    every: Nanos,
+    next: Nanos,
+}
+
+impl Pulse {
+    /// Three times within the time that the manager waits. The first time is due at once.
+    pub fn new(patience: Duration) -> Pulse {
+        Pulse { every: u64::try_from(patience.as_nanos() / 3).unwrap_or(Nanos::MAX), next: 0 }
+    }
+
+    /// True if it is to be told now.
+    pub fn due(&mut self, now: Nanos) -> bool {
+        let due = now >= self.next;
+        if due {
+            self.next = now.saturating_add(self.every);
+        }
+        due
+    }
+
+    /// When it is to be told next.
+    pub fn next(&self) -> Nanos {
+        self.next
     }
 }
 
@@ -51,6 +81,15 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The supervisor looks around at each beat of its worker, every 25 ms.
+    #[test]
+    fn a_manager_is_told_as_often_as_it_needs() {
+        let mut pulse = Pulse::new(Duration::from_secs(9));
+        let told: Vec<u64> = (0..400).map(|beat| beat * 25).filter(|ms| pulse.due(ms * 1_000_000)).collect();
+        assert_eq!(told, [0, 3000, 6000, 9000]);
+        assert_eq!(pulse.next(), 12_000_000_000);
+    }
 
     #[test]
     fn a_manager_hears_what_it_is_told() {

@@ -139,6 +139,34 @@ fn a_link_of_the_kernel_beside_one_of_altq() {
     let status = running.json("status");
     let states = [&status["links"][0]["state"], &status["links"][1]["state"]];
     assert_eq!(states, ["kernel", "shaping"], "{status}");
+    // A confined worker may look at the kernel's qdiscs.
+    assert!([0, 1].iter().all(|link| status["links"][link]["drift"] == serde_json::json!([])), "{status}");
     running.lives_and_ends();
     assert_eq!(said(&world, "tc", &["qdisc", "show"]), before);
+}
+
+#[test]
+fn thousands_of_subscribers_come_and_go() {
+    // What a thread gives back of its memory makes some C libraries look into files.
+    let policy = "link there { device bridge a b  rate 500Mbit/s  overcommit  scheduler htb
+        class subscribers { rate 400Mbit/s  ceil 500Mbit/s }
+        class rest { rate 100Mbit/s  ceil 500Mbit/s  default } }";
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start(&world, "many", policy, &["--subscribers", "10000"]) else { return };
+    let list: String = (0..10_000).map(|n| format!("s{n} addr=10.1.{}.{} there=1Mbit/s\n", n / 250, n % 250)).collect();
+    let file = running.folder.join("list");
+    std::fs::write(&file, list).unwrap();
+    let names: Vec<String> = (0..10_000).map(|n| format!("s{n}")).collect();
+    for _ in 0..2 {
+        let set = running.ask(&["subscriber", "set", "--bulk", file.to_str().unwrap()]);
+        assert_eq!(set.status.code(), Some(0), "{} {}", String::from_utf8_lossy(&set.stderr), running.log());
+        for some in names.chunks(1000) {
+            let some: Vec<&str> = ["subscriber", "del"].into_iter().chain(some.iter().map(String::as_str)).collect();
+            let gone = running.ask(&some);
+            assert_eq!(gone.status.code(), Some(0), "{} {}", String::from_utf8_lossy(&gone.stderr), running.log());
+        }
+    }
+    assert!(Command::new("kill").args(["-TERM", &running.child.id().to_string()]).status().unwrap().success());
+    assert_eq!(running.child.wait().unwrap().code(), Some(0), "{}", running.log());
+    assert!(!running.log().contains("BYPASS"), "{}", running.log());
 }

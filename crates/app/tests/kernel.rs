@@ -102,6 +102,30 @@ fn detach_is_for_links_that_the_kernel_executes() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
+/// What concerns loops or workers says so where there are none, and nothing is set up.
+#[test]
+fn options_without_effect_are_refused_with_the_reason() {
+    let file = File::new("options", HTB);
+    let detached = "with --detach the kernel alone executes the links";
+    for (arguments, why) in [
+        (&["run", "--detach", "--spin", "5us"][..], detached),
+        (&["run", "--detach", "--processors", "0"], detached),
+        (&["run", "--detach", "--xdp", "auto"], detached),
+        (&["run", "--detach", "--realtime"], detached),
+        (&["run", "--detach", "--supervise"], "'--detach' cannot be used with"),
+        (&["run", "--detach", "--socket", "/nowhere"], "'--detach' cannot be used with"),
+        (&["run", "--detach", "--interval", "2s"], "'--detach' cannot be used with"),
+        (&["run", "--watchdog", "1s"], "there is none without --supervise"),
+        (&["run", "--user", "nobody"], "there is none without --supervise"),
+        (&["run", "--unconfined"], "there is none without --supervise"),
+    ] {
+        let output = altq(arguments, Some(&file));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+}
+
 /// A namespace with an interface `eth0`; `None`, with a message, where there can be none.
 fn device() -> Option<Namespace> {
     let namespace = match Namespace::new() {
@@ -202,7 +226,12 @@ fn a_link_stands_without_a_process_until_it_is_stopped() {
     let beside = File::new("beside", &policy.replace("path kernel", ""));
     let output = namespace.run(|| altq(&["run", "--for", "1s"], Some(&beside))).unwrap();
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("`altq stop` takes them away"), "{said}");
+    assert!(output.status.code() == Some(5) && said.contains("`altq stop wan` takes it away"), "{said}");
+    // Nor does it take the link over, and away at its end.
+    let output = namespace.run(|| altq(&["run", "--for", "1s"], Some(&file))).unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("`altq stop wan` takes it away"), "{said}");
+    assert_eq!(run("tc", "class show dev eth0"), classes);
     let output = namespace.run(|| altq(&["stop", "wan"], None)).unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(run("tc", "qdisc show"), before);

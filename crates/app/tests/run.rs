@@ -303,6 +303,27 @@ fn an_ordinary_user_is_told_in_one_line() {
     assert!(text(&output).contains("needs root") && text(&output).lines().count() == 1, "{}", text(&output));
 }
 
+/// A link without a device, which a policy may have for the simulator, does not keep the others
+/// from running.
+#[test]
+fn a_link_without_a_device_is_left_out_aloud() {
+    let Some(world) = world() else { return };
+    let more = "link model { rate 10Mbit/s  scheduler fifo  class everything { default } }";
+    let file = File::new("left-out", &format!("{POLICY}\n{more}"));
+    let output = world.middle.run(|| altq(&file, &["--for", "200ms"]).output().unwrap()).unwrap();
+    if matches!(output.status.code(), Some(6 | 7)) {
+        return eprintln!("SKIPPED: {}", text(&output));
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("link model has no device, so it is left out"), "{}", text(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("link wan:") && !table.contains("model"), "{table}");
+    // Asked for by its name, it is refused.
+    let output = world.middle.run(|| altq(&file, &["--link", "model"]).output().unwrap()).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("link `model` has no device"), "{}", text(&output));
+}
+
 #[test]
 fn mistakes_are_exit_2_and_nothing_starts() {
     let Some(world) = world() else { return };

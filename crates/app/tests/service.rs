@@ -22,6 +22,27 @@ fn the_unit_is_exposed_little() {
     assert!(output.status.success(), "{level}");
 }
 
+/// What would go wrong without a line of the unit, and is seen only months later.
+#[test]
+fn the_unit_starts_again_and_leaves_what_is_not_its_own() {
+    let text = std::fs::read_to_string(file("altq.service")).unwrap();
+    let section = |name: &str| {
+        let behind = text.split_once(&format!("[{name}]\n")).unwrap().1;
+        behind.split("\n[").next().unwrap().lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    // Five starts in ten seconds would be the last: the limit is one of [Unit] (systemd.unit(5)).
+    assert!(section("Unit").contains(&"StartLimitIntervalSec=0".to_owned()));
+    for line in [
+        "Restart=always",
+        // The folder has the notes of links that `altq run --detach` has set up.
+        "RuntimeDirectoryPreserve=yes",
+        // A worker that ends at a signal of systemd's own looks like one that has failed.
+        "KillMode=mixed",
+    ] {
+        assert!(section("Service").contains(&line.to_owned()), "{line}");
+    }
+}
+
 /// Each of them runs a supervisor, with options that there are.
 #[test]
 fn the_files_run_a_supervisor() {

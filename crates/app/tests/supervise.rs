@@ -178,6 +178,7 @@ fn a_worker_that_keeps_ending_is_said_to_be_bypassed() {
     assert!(text.contains("BYPASS") && text.contains("signal 9"), "{text}");
     let json: serde_json::Value = serde_json::from_slice(&running.ask(&["status", "--json"]).stdout).unwrap();
     assert_eq!((&json["links"][1]["state"], &json["links"][1]["name"]), (&"bypass".into(), &"down".into()));
+    assert_eq!(json["links"][1]["drift"], serde_json::json!([]));
     let stat = running.ask(&["stat"]);
     assert_eq!(stat.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stat.stderr).contains("packets pass unshaped"));
@@ -268,6 +269,93 @@ fn a_changed_policy_reaches_a_confined_worker() {
     until("the rate changes", Duration::from_secs(5), || ceilings() == 50_000_000);
     assert!(running.log().contains("1 thing has changed"), "{}", running.log());
     assert_eq!(running.worker(), Some(worker), "it is the same worker: {}", running.log());
+}
+
+/// A worker that takes the place of another runs what that one ran: not an edit that nobody has
+/// asked to read, and not one that was refused. What clients have changed holds on.
+#[test]
+fn the_next_worker_runs_the_policy_that_ran() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "policy") else { return };
+    let policy = running.folder.join("p.altq");
+    let mut worker = running.worker().unwrap();
+    // The names of the first link's classes, and its rate.
+    let runs = || {
+        let stat = running.ask(&["stat", "--json"]);
+        let json: serde_json::Value = serde_json::from_slice(&stat.stdout).ok()?;
+        let classes = json["links"][0]["classes"].as_array()?;
+        let names: Vec<String> = classes.iter().filter_map(|class| class["name"].as_str().map(str::to_owned)).collect();
+        Some((names.join(" "), classes[0]["ceiling_bit_s"].as_u64()?))
+    };
+    let within = Duration::from_secs(5);
+    std::fs::write(&policy, "link up { nonsense").unwrap();
+    signal(worker, "-KILL");
+    worker = running.next(worker).0;
+    until("the policy that ran", within, || runs() == Some(("up all".to_owned(), 100_000_000)));
+    assert_eq!(running.ask(&["link", "set", "up", "rate", "50Mbit/s"]).status.code(), Some(0));
+    let more = POLICY.replacen("class all", "class more { }  class all", 1);
+    std::fs::write(&policy, more).unwrap();
+    signal(running.child.id(), "-HUP");
+    until("it is refused", within, || running.log().contains("class `more` is new"));
+    signal(worker, "-KILL");
+    running.next(worker);
+    until("the rate that was set", within, || runs() == Some(("up all".to_owned(), 50_000_000)));
+    // What is taken is what the next one runs, and its rate goes before the one that was set.
+    std::fs::write(&policy, POLICY.replacen("100Mbit/s", "70Mbit/s", 1)).unwrap();
+    signal(running.child.id(), "-HUP");
+    until("the rate of the file", within, || runs() == Some(("up all".to_owned(), 70_000_000)));
+    let worker = running.worker().unwrap();
+    std::fs::write(&policy, POLICY).unwrap();
+    signal(worker, "-KILL");
+    running.next(worker);
+    until("the rate that was taken", within, || runs() == Some(("up all".to_owned(), 70_000_000)));
+    assert!(!running.log().contains("code 2"), "{}", running.log());
+}
+
+/// A worker that is replaced does not begin the time of `--for` anew, and a policy of ALTQ's own is
+/// read again as it is written.
+#[test]
+fn a_policy_of_altq_s_is_supervised_for_a_time() {
+    let Some(world) = world() else { return };
+    let folder = std::env::temp_dir().join(format!("altq-supervise-{}-for", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let policy = include_str!("../src/demo/1997.conf").replace("fxp0", "a");
+    std::fs::write(folder.join("cbq.conf"), policy).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+    command.arg("run").arg(folder.join("cbq.conf")).args(["--supervise", "--user", "nobody", "--no-socket"]);
+    command.args(["--for", "4s"]).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(std::fs::File::create(folder.join("log")).unwrap());
+    let mut child = world.middle.run(|| command.spawn().unwrap()).unwrap();
+    let (begun, log) = (Instant::now(), || std::fs::read_to_string(folder.join("log")).unwrap());
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let worker = || {
+        let found = std::fs::read_to_string(&children).unwrap_or_default();
+        found.split_whitespace().filter_map(|word| word.parse::<u32>().ok()).find(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(8).any(|part| part == b"--worker")
+        })
+    };
+    // It has said how it runs, so it shapes in a moment.
+    while !log().contains("link a:") {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(matches!(status.code(), Some(6 | 7)), "{status} {}", log());
+            let _ = std::fs::remove_dir_all(&folder);
+            return eprintln!("SKIPPED: this host cannot hand packets to a queue");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    signal(child.id(), "-HUP");
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(log().contains("asks for what runs already"), "{}", log());
+    let (worker, killed) = (worker().unwrap(), Instant::now());
+    signal(worker, "-KILL");
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", log());
+    // The next worker by itself would end after 4 s.
+    assert!(killed.elapsed() < Duration::from_secs(4), "{:?} {}", killed.elapsed(), log());
+    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]

@@ -28,8 +28,9 @@ pub struct LinkStatus {
     pub since_s: u64,
     /// Why it is not shaped.
     pub reason: Option<String>,
-    /// What runs otherwise than was asked; null if nobody has looked.
-    pub drift: Option<Vec<String>>,
+    /// What the kernel shows otherwise than it was asked for, a sentence each. Empty for links that
+    /// altq itself executes.
+    pub drift: Vec<String>,
 }
 
 /// The state of a link whose packets pass unshaped.
@@ -96,14 +97,16 @@ mod tests {
             state: state.to_owned(),
             since_s: 7,
             reason: reason.map(str::to_owned),
-            drift: None,
+            drift: if state == KERNEL { vec!["no qdiscs".to_owned()] } else { Vec::new() },
         };
-        let status = Status::of(vec![link("up", SHAPING, None), link("down", BYPASS, Some("late"))]);
+        let status = vec![link("up", SHAPING, None), link("down", BYPASS, Some("late")), link("k", KERNEL, None)];
+        let status = Status::of(status);
         let text = serde_json::to_string(&status).unwrap();
-        let first = r#"{"name":"up","path":"nfqueue","state":"shaping","since_s":7,"reason":null,"drift":null}"#;
-        let second = r#"{"name":"down","path":"nfqueue","state":"bypass","since_s":7,"reason":"late","drift":null}"#;
+        let first = r#"{"name":"up","path":"nfqueue","state":"shaping","since_s":7,"reason":null,"drift":[]}"#;
+        let second = r#"{"name":"down","path":"nfqueue","state":"bypass","since_s":7,"reason":"late","drift":[]}"#;
         let (start, end) = (r#"{"schema":"altq.status/1","links":["#, r#"],"confirm_pending_s":null}"#);
-        assert_eq!(text, format!("{start}{first},{second}{end}"));
+        let third = r#"{"name":"k","path":"nfqueue","state":"kernel","since_s":7,"reason":null,"drift":["no qdiscs"]}"#;
+        assert_eq!(text, format!("{start}{first},{second},{third}{end}"));
         assert!(status.bypasses() && !Status::of(vec![link("up", SHAPING, None)]).bypasses());
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
     }

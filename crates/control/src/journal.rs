@@ -6,19 +6,20 @@
 mod reservations;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
 use crate::client::Client;
 use crate::fault::Fault;
-use crate::request::{self, Request, Written};
+use crate::request::{self, BULK, Request, WRITE_LINE, Written};
 use reservations::Reservations;
 
 pub use reservations::{gone, saved};
 
-/// Subscribers of one request when all are given again. Even with the longest names and words they
-/// are less than a line may have.
-const PART: usize = 50;
+/// The longest list of subscribers of one request when all are given again, in bytes of JSON. With
+/// the rest of the request it is less than a line may have.
+const PART: usize = WRITE_LINE / 2;
 
 /// What was changed, and still holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,26 +113,65 @@ impl Journal {
         !self.reservations.is_empty()
     }
 
-    /// Asks for all of it again.
-    ///
-    /// # Errors
-    /// The first fault; the rest is asked for nevertheless, as far as the connection lasts.
-    pub fn give(&self, client: &mut Client) -> Result<(), Fault> {
-        let mut result = Ok(());
-        for (link, rate) in &self.rates {
-            let asked = client.ask("link.set", &Rate { link, rate_bit_s: *rate });
-            result = result.and(asked.map(drop));
-        }
-        let subscribers: Vec<Written> = self.subscribers.values().cloned().collect();
-        for part in subscribers.chunks(PART) {
+    /// Those of these subscribers that are still there, as they are now.
+    fn still(&self, ids: &[String]) -> Vec<Written> {
+        ids.iter().filter_map(|id| self.subscribers.get(id)).cloned().collect()
+    }
+}
+
+/// A journal, for this thread alone. A thread that panicked with it has left it whole.
+pub fn locked(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks for all of it again. That takes a while, in which others change things and new notes come:
+/// everything is asked for as it stands in the journal by then.
+///
+/// # Errors
+/// The first fault; the rest is asked for nevertheless, as far as the connection lasts.
+pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> {
+    let links: Vec<String> = locked(journal).rates.keys().cloned().collect();
+    let ids: Vec<String> = locked(journal).subscribers.keys().cloned().collect();
+    let mut result = Ok(());
+    for link in &links {
+        let rate = locked(journal).rates.get(link).copied();
+        let Some(rate_bit_s) = rate else { continue };
+        let asked = client.ask("link.set", &Rate { link, rate_bit_s });
+        result = result.and(asked.map(drop));
+    }
+    for ids in ids.chunks(BULK) {
+        let subscribers = locked(journal).still(ids);
+        for part in parts(&subscribers) {
             let asked = client.ask("subscriber.set", &Part { subscribers: part });
             result = result.and(asked.map(drop));
         }
-        if self.has_reservations() {
-            result = result.and(self.reservations.give(client));
-        }
-        result
     }
+    // Nobody changes reservations before they are there.
+    let reservations = locked(journal).reservations.clone();
+    if !reservations.is_empty() {
+        result = result.and(reservations.give(client));
+    }
+    result
+}
+
+/// Subscribers in as few parts as requests may have, because each request hands all rules to the
+/// links anew.
+fn parts(subscribers: &[Written]) -> Vec<&[Written]> {
+    let (mut parts, mut rest, mut size, mut count) = (Vec::new(), subscribers, 0, 0);
+    for one in subscribers {
+        // It fails only for maps with keys that are not text, of which there are none.
+        let more = serde_json::to_string(one).map_or(0, |text| text.len() + 1);
+        if count == BULK || count > 0 && size + more > PART {
+            let (part, after) = rest.split_at(count);
+            parts.push(part);
+            (rest, size, count) = (after, 0, 0);
+        }
+        (size, count) = (size + more, count + 1);
+    }
+    if !rest.is_empty() {
+        parts.push(rest);
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -140,6 +180,26 @@ mod tests {
 
     fn asked(text: &str) -> Request {
         request::read(text.as_bytes()).unwrap().request
+    }
+
+    #[test]
+    fn parts_are_as_few_as_fit_into_requests() {
+        let one = |id: usize, words: usize| Written {
+            id: id.to_string(),
+            addr: vec![format!("10.0.{}.{}", id / 256, id % 256)],
+            classes: vec![
+                serde_json::from_value(serde_json::json!({"link": "a", "words": "x".repeat(words)})).unwrap(),
+            ],
+        };
+        let small: Vec<Written> = (0..2500).map(|id| one(id, 5)).collect();
+        let counts = |list: &[Written]| parts(list).iter().map(|part| part.len()).collect::<Vec<usize>>();
+        assert_eq!(counts(&small), [BULK, BULK, 500]);
+        assert_eq!(counts(&[]), [0; 0]);
+        let large: Vec<Written> = (0..2500).map(|id| one(id, 2000)).collect();
+        assert_eq!(counts(&large).iter().sum::<usize>(), 2500);
+        for part in parts(&large) {
+            assert!(serde_json::to_string(&Part { subscribers: part }).unwrap().len() <= PART + 32);
+        }
     }
 
     #[test]
@@ -161,6 +221,9 @@ mod tests {
         let kept: Vec<&Written> = journal.subscribers.values().collect();
         assert_eq!((kept.len(), kept[0].addr[0].as_str()), (1, "10.0.0.9"));
         assert_eq!(journal.rates.get("up"), Some(&5));
+        // What has gone since the list of names was made is not given again.
+        let ids = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(journal.still(&ids).iter().map(|one| one.addr[0].as_str()).collect::<Vec<&str>>(), ["10.0.0.9"]);
         journal.forget_rates();
         journal.take(&note(&asked(r#"{"op":"subscriber.del","ids":["a"]}"#)));
         assert!(journal.is_empty());

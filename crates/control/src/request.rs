@@ -309,6 +309,15 @@ impl SetSubscribers {
 }
 
 impl Written {
+    /// Checks it as the one who is asked does, but for what only he knows: links, and the words of
+    /// classes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), Fault> {
+        self.clone().read().map(drop)
+    }
+
     /// Checks it.
     fn read(self) -> Result<Subscriber, Fault> {
         let id = name("subscriber", self.id)?;

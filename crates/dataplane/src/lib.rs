@@ -10,6 +10,7 @@
 //! standard library nor rustix has.
 
 pub mod bridge;
+mod census;
 pub mod channel;
 pub mod checksum;
 pub mod confine;
@@ -29,6 +30,7 @@ pub mod remark;
 mod running;
 pub mod segment;
 pub mod shaper;
+mod snapshots;
 pub mod stats;
 pub mod stop;
 mod sys;
@@ -38,6 +40,7 @@ mod ways;
 pub use altq_engine::sketch;
 pub use error::Error;
 pub use running::{Loop, Options, Reach, Ready, Running, Xdp, changes, fits, open, run, sweep};
+pub use snapshots::Snapshots;
 pub use sys::memory::LargePages;
 pub use sys::peer::{Credentials, credentials};
 pub use sys::signal;

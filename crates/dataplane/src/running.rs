@@ -22,7 +22,8 @@ use crate::lock::Lock;
 use crate::nfqueue;
 use crate::probe::Probe;
 use crate::shaper::{self, Look, Shaper, Tuning};
-use crate::stats::Snapshot;
+use crate::snapshots::{self, Snapshots};
+use crate::stats::{Report, Totals};
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
@@ -56,13 +57,14 @@ pub struct Options {
     pub processors: Vec<usize>,
     /// Whether AF_XDP carries the bridges.
     pub xdp: Xdp,
-    /// True if rules of the firewall stay at the end, for another process to take away ([`sweep`]).
+    /// True if rules of the firewall and qdiscs of the kernel stay at the end, for another process
+    /// to take over or to take away ([`sweep`]).
     pub leave_rules: bool,
 }
 
-/// A loop, which runs in a thread of its own. Its argument takes the snapshots. It returns when the
-/// edge tells it to stop.
-pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
+/// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
+/// returns when the edge tells it to stop.
+pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Report)) -> Result<(), Error> + Send>;
 
 /// By name of link, what reaches its loop.
 pub(crate) type Senders = BTreeMap<String, Handle>;
@@ -149,6 +151,17 @@ impl Reach {
         *stands = Arc::new(link.clone());
         Ok(done)
     }
+
+    /// What differs between a link that the kernel executes and what the kernel shows of it, in the
+    /// calling thread's network namespace, a sentence each. Nothing for a link that has a loop:
+    /// altq itself does what it was asked for.
+    pub fn drift(&self, link: &str) -> Vec<String> {
+        let Some(stands) = self.standing.get(link) else { return Vec::new() };
+        // While it is compared the tree stays.
+        let stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Device::Interface { name, ingress }) = &stands.device else { return Vec::new() };
+        kernel::drifted(name, *ingress, &stands).unwrap_or_else(|error| vec![error.to_string()])
+    }
 }
 
 /// By name, the links that the kernel executes.
@@ -158,7 +171,7 @@ pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
 pub struct Running {
     stop: Stop,
     reach: Reach,
-    snapshots: mpsc::Receiver<Snapshot>,
+    snapshots: Snapshots,
     said: mpsc::Receiver<String>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     notes: Vec<String>,
@@ -172,8 +185,8 @@ impl Running {
         &self.notes
     }
 
-    /// The snapshots of all links. The channel closes when all loops have ended.
-    pub fn snapshots(&self) -> &mpsc::Receiver<Snapshot> {
+    /// The snapshots of all links. They end when all loops have ended.
+    pub fn snapshots(&self) -> &Snapshots {
         &self.snapshots
     }
 
@@ -240,7 +253,7 @@ pub(crate) struct Starting {
     pub holding: Holding,
     /// For how many nanoseconds a loop looks for packets before it sleeps.
     pub spin: Nanos,
-    /// True if rules of the firewall stay at the end.
+    /// True if rules of the firewall and qdiscs of the kernel stay at the end.
     pub leave_rules: bool,
     realtime: bool,
     processors: Vec<usize>,
@@ -338,7 +351,8 @@ impl Starting {
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
         let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, .. } = self;
-        let (send, snapshots) = mpsc::channel();
+        let (send, reports) = mpsc::channel();
+        let (show, snapshots) = snapshots::channel();
         let (say, said) = mpsc::channel();
         let reach = Reach { loops: senders, standing };
         let mut running = Running { stop, reach, snapshots, said, threads: Vec::new(), notes, _awake: awake };
@@ -363,8 +377,8 @@ impl Starting {
                     let _ = thread::prompt();
                     Ok(())
                 });
-                // If nobody receives the snapshots any more, the loop goes on.
-                let result = ready.and_then(|()| work(&mut |snapshot| _ = send.send(snapshot)));
+                // If nobody adds the reports up any more, the loop goes on.
+                let result = ready.and_then(|()| work(&mut |report| _ = send.send(report)));
                 // When one loop ends, the others must end too.
                 stop.set();
                 result
@@ -377,6 +391,13 @@ impl Starting {
                 .map_err(|source| Error::Io { what: "starting a thread", source })?;
             running.threads.push(thread);
         }
+        // It ends after the last loop.
+        drop(send);
+        let count = Builder::new()
+            .name("altq counters".to_owned())
+            .spawn(move || add_up(&reports, &show))
+            .map_err(|source| Error::Io { what: "starting a thread", source })?;
+        running.threads.push(count);
         for probe in probes {
             let (stop, say) = (running.stop.clone(), say.clone());
             let work = move || {
@@ -393,6 +414,21 @@ impl Starting {
         }
         Ok(running)
     }
+}
+
+/// Makes snapshots of what the loops tell, until the last one has ended.
+#[allow(clippy::unnecessary_wraps, reason = "the threads of running links end with a result")]
+fn add_up(reports: &mpsc::Receiver<Report>, show: &snapshots::Sender) -> Result<(), Error> {
+    let mut links: BTreeMap<String, (Totals, snapshots::Sender)> = BTreeMap::new();
+    for report in reports {
+        if !links.contains_key(report.link()) {
+            links.insert(report.link().to_owned(), (Totals::default(), show.of_link()));
+        }
+        if let Some((totals, show)) = links.get_mut(report.link()) {
+            show.offer(totals.sum(report));
+        }
+    }
+    Ok(())
 }
 
 /// Finds an interface in the calling thread's network namespace.

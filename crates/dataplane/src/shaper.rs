@@ -22,9 +22,10 @@ use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
 use altq_engine::shape::pacer;
 use altq_engine::spec::{ClassId, LinkSpec, Timer};
-use altq_engine::units::{Nanos, SECOND};
+use altq_engine::units::Nanos;
 use altq_engine::{Change, Departure, Engine};
 
+use crate::census::{self, Census, Counted};
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
 use crate::gauge::Gauge;
@@ -32,8 +33,7 @@ use crate::output::{DeviceOutput, Output};
 use crate::pool::Pool;
 use crate::remark::remark;
 use crate::segment::{self, Part, Super};
-use crate::sketch::Sketch;
-use crate::stats::{ClassStat, Snapshot, Work};
+use crate::stats::{Counts, Report, Work};
 
 /// A super-packet that takes longer than this at the link's rate is cut. The burst that
 /// `regulator auto` lets pass on a device takes no longer either.
@@ -101,15 +101,12 @@ pub struct Shaper<E, O = DeviceOutput> {
     blocked: Option<Blocked>,
     /// True if the edge had no slot to receive into.
     starved: bool,
-    sojourn: Vec<[Sketch; 2]>,
+    census: Census,
     work: Work,
     interval: Option<Nanos>,
     began: Nanos,
-    /// The time of the latest snapshot, the bytes that every class had sent by then (its own, and
-    /// on the wire), and the time of the next snapshot.
-    snapped: Nanos,
-    sent_before: Vec<(u64, u64)>,
-    next_snapshot: Option<Nanos>,
+    /// When the next count begins.
+    next_count: Option<Nanos>,
     /// Changes to be made while the loop runs.
     changes: Option<Receiver<Vec<Change>>>,
     /// Functions that are to look at the engine.
@@ -220,13 +217,11 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             ends: Vec::new(),
             blocked: None,
             starved: false,
-            sojourn: vec![Default::default(); spec.classes.len()],
+            census: Census::new(spec.classes.len()),
             work: Work::default(),
             interval: tuning.interval,
             began: now,
-            snapped: now,
-            sent_before: vec![(0, 0); spec.classes.len()],
-            next_snapshot: tuning.interval.map(|interval| now + interval),
+            next_count: tuning.interval.map(|interval| now + interval),
             changes: None,
             looks: None,
             charged: 0,
@@ -234,10 +229,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         })
     }
 
-    /// Makes the loop apply changes that come by this channel, in its next turn: after a snapshot's
-    /// interval at the latest. No packet leaves between the changes that come together. A change
-    /// that the engine refuses changes nothing; the sender has tried it on an engine of the same
-    /// link before.
+    /// Makes the loop apply changes that come by this channel, those that come together in one
+    /// turn. No packet leaves between them. A change that the engine refuses changes nothing; the
+    /// sender has tried it on an engine of the same link before.
     pub fn listen(&mut self, changes: Receiver<Vec<Change>>) {
         self.changes = Some(changes);
     }
@@ -253,51 +247,42 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         self.gauge.get_or_insert_default().clone()
     }
 
-    fn change(&mut self, now: Nanos) {
-        let mut changed = false;
-        while let Some(changes) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) {
-            for change in changes {
-                if self.engine.apply(now, &change).is_err() {
-                    self.work.unchanged += 1;
-                    continue;
-                }
-                match change {
-                    Change::SetRate(rate) => {
-                        self.longest = rate.bytes_in(LONGEST);
-                        self.output.set_rate(rate);
-                    }
-                    // Another class may get its number.
-                    Change::RemoveClass { class, .. } => {
-                        if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
-                            *sojourn = Default::default();
-                        }
-                        if let Some(sent) = self.sent_before.get_mut(class as usize) {
-                            *sent = (0, 0);
-                        }
-                    }
-                    _ => {}
-                }
+    /// Makes the next changes that have come together. False if none have.
+    fn change(&mut self, now: Nanos) -> bool {
+        let Some(changes) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) else { return false };
+        for change in changes {
+            if self.engine.apply(now, &change).is_err() {
+                self.work.unchanged += 1;
+                continue;
             }
-            if self.flows.is_none() && self.engine.keeps_flows() {
-                self.flows = Some(FlowHash::new(secret()));
+            match change {
+                Change::SetRate(rate) => {
+                    self.longest = rate.bytes_in(LONGEST);
+                    self.output.set_rate(rate);
+                }
+                // Another class may get its number.
+                Change::RemoveClass { class, .. } => self.census.removed(class),
+                _ => {}
             }
-            // New classes are known from now on.
-            let classes = self.engine.all_counters().len();
-            self.sojourn.resize_with(classes.max(self.sojourn.len()), Default::default);
-            self.free_dropped();
-            changed = true;
         }
-        if changed && O::BY_EVENTS {
+        if self.flows.is_none() && self.engine.keeps_flows() {
+            self.flows = Some(FlowHash::new(secret()));
+        }
+        // New classes are known from now on.
+        self.census.grow(self.engine.numbers());
+        self.free_dropped();
+        if O::BY_EVENTS {
             self.ask(now);
         }
+        true
     }
 
-    /// Runs until the edge tells it to stop. `on_snapshot` is called with every snapshot, also with
-    /// the last one after an error.
+    /// Runs until the edge tells it to stop. `on_report` is called with what was counted at each
+    /// interval, also at the end after an error.
     ///
     /// # Errors
     /// The error of the edge that ended the loop: the interface is gone.
-    pub fn run(&mut self, mut on_snapshot: impl FnMut(Snapshot)) -> Result<(), Error> {
+    pub fn run(&mut self, mut on_report: impl FnMut(Report)) -> Result<(), Error> {
         let mut frames = true;
         let result = loop {
             let now = self.edge.now();
@@ -305,14 +290,16 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             if O::BY_EVENTS {
                 self.catch_up(now);
             }
-            if self.changes.is_some() {
-                self.change(now);
-            }
+            let changed = self.changes.is_some() && self.change(now);
             while let Some(look) = self.looks.as_ref().and_then(|looks| looks.try_recv().ok()) {
                 look(&self.engine);
             }
-            if self.next_snapshot.is_some_and(|at| at <= now) {
-                on_snapshot(self.snapshot(now, false));
+            if self.next_count.is_some_and(|at| at <= now) {
+                self.next_count = self.interval.map(|interval| now + interval);
+                self.census.begin(now);
+            }
+            if let Some(report) = self.count(census::PIECE, false) {
+                on_report(report);
             }
             let next = self.turn(now, frames);
             if let Some(gauge) = &self.gauge {
@@ -321,6 +308,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             match next {
                 Ok(Next::Again) if self.edge.stopped() => break Ok(()),
                 Ok(Next::Again) => frames = true,
+                // There may be more changes.
+                Ok(Next::Wait(..)) if changed => frames = true,
                 Ok(Next::Wait(deadline, want)) => match self.edge.wait(deadline, want) {
                     Ok(woken) if woken.stop => break Ok(()),
                     Ok(woken) => {
@@ -333,8 +322,15 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 Err(error) => break Err(error),
             }
         };
+        // A count that is under way is of an earlier time.
+        if let Some(report) = self.count(usize::MAX, false) {
+            on_report(report);
+        }
         let now = self.edge.now();
-        on_snapshot(self.snapshot(now, true));
+        self.census.begin(now);
+        if let Some(report) = self.count(usize::MAX, true) {
+            on_report(report);
+        }
         result
     }
 
@@ -371,10 +367,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         self.arrived.clear();
         let deadline = self.transmit(now)?;
-        if full_batch {
+        if full_batch || self.census.under_way() {
             return Ok(Next::Again);
         }
-        let deadline = match (deadline, self.next_snapshot) {
+        let deadline = match (deadline, self.next_count) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
@@ -515,9 +511,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let Ok(filled) = drive::fill(&mut self.engine, now, &mut batch, |departure, taken| {
             let Departure { class, packet } = departure;
             self.charged += u64::from(packet.wire);
-            if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
-                recent.add(now.saturating_sub(packet.arrived));
-            }
+            self.census.departed(class, now.saturating_sub(packet.arrived));
             // A meter or a queue has changed DSCP or ECN, so the frame's header is changed too.
             if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
                 remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
@@ -540,79 +534,23 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// The counters and times of this moment. Times since the last snapshot begin anew.
-    fn snapshot(&mut self, now: Nanos, last: bool) -> Snapshot {
-        let counters = self.engine.all_counters();
-        let time = u128::from(now.saturating_sub(self.snapped));
-        let rate = |now: u64, before: u64| {
-            let bits = u128::from(now.saturating_sub(before)) * 8 * u128::from(SECOND);
-            bits.checked_div(time).unwrap_or(0) as u64
-        };
-        self.sent_before.resize(counters.len(), (0, 0));
-        let mut classes: Vec<ClassStat> = counters
-            .into_iter()
-            .enumerate()
-            .map(|(class, counters)| {
-                let dropped =
-                    self.engine.drop_reasons(class as ClassId).map(|(reason, packets, _)| (reason, packets)).collect();
-                let now = (counters.sent_bytes, counters.sent_wire_bytes);
-                let before = std::mem::replace(&mut self.sent_before[class], now);
-                let told = self.engine.scheduler_counters(class as ClassId);
-                ClassStat {
-                    counters,
-                    dropped,
-                    rate_bit_s: rate(now.0, before.0),
-                    wire_bit_s: rate(now.1, before.1),
-                    wire_bytes: self.output.wire_bytes(class as ClassId).unwrap_or(now.1),
-                    overlimits: told
-                        .iter()
-                        .find(|(name, _)| matches!(*name, "over" | "overlimits"))
-                        .map(|(_, count)| *count),
-                    ..ClassStat::default()
-                }
-            })
-            .collect();
-        for (class, [recent, total]) in self.sojourn.iter_mut().enumerate() {
-            total.merge(recent);
-            if let Some(stat) = classes.get_mut(class) {
-                (stat.sojourn, stat.sojourn_total) = (recent.clone(), total.clone());
-            }
-            recent.clear();
-        }
-        // Children come after their parents, so going from the last class to the first adds every
-        // class's times to its parent.
-        for class in (1..classes.len()).rev() {
-            let Some(parent) = self.engine.parent(class as ClassId) else { continue };
-            let (above, below) = classes.split_at_mut(class);
-            if let (Some(parent), Some(child)) = (above.get_mut(parent as usize), below.first()) {
-                parent.sojourn.merge(&child.sojourn);
-                parent.sojourn_total.merge(&child.sojourn_total);
-                // What the link charged is already the sum over the classes below.
-                if self.output.wire_bytes(class as ClassId).is_some() {
-                    parent.wire_bytes += child.wire_bytes;
-                }
-                for (reason, packets) in &child.dropped {
-                    match parent.dropped.iter_mut().find(|(r, _)| r == reason) {
-                        Some(entry) => entry.1 += packets,
-                        None => parent.dropped.push((*reason, *packets)),
-                    }
-                }
-            }
-        }
-        let since = std::mem::replace(&mut self.snapped, now);
-        self.next_snapshot = self.interval.map(|interval| now + interval);
-        let (unclassified, edge) = (self.engine.unclassified(), self.edge.counters());
-        Snapshot {
+    /// Counts the next classes, at most so many, if a count is under way. Returns what was counted
+    /// when all are.
+    fn count(&mut self, most: usize, last: bool) -> Option<Report> {
+        let output = &self.output;
+        let counted = self.census.count(&self.engine, |class| output.wire_bytes(class), most)?;
+        let Counted { at, classes, removed } = counted;
+        Some(Report::Counts(Counts {
             link: self.name.clone(),
-            at: now,
+            at,
             began: self.began,
-            since,
             last,
             classes,
-            unclassified,
-            edge,
+            removed,
+            unclassified: self.engine.unclassified(),
+            edge: self.edge.counters(),
             work: self.work,
-        }
+        }))
     }
 
     /// The edge, for tests that read what was sent.

@@ -1,10 +1,204 @@
-//! Snapshots of a link, which its loop takes at intervals.
+//! Snapshots of a link at intervals: its loop counts ([`Counts`]), another thread adds up
+//! ([`Totals`]).
 
 use altq_engine::account::{Counters, DropReason};
-use altq_engine::units::Nanos;
+use altq_engine::sketch::{Packed, Sketch};
+use altq_engine::spec::ClassId;
+use altq_engine::units::{Nanos, SECOND};
 
 use crate::edge::EdgeCounters;
-use crate::sketch::Sketch;
+
+/// What a loop tells at intervals.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// What it has counted, not added up yet.
+    Counts(Counts),
+    /// A whole snapshot.
+    Whole(Snapshot),
+}
+
+impl Report {
+    /// The name of the loop's link.
+    pub fn link(&self) -> &str {
+        match self {
+            Report::Counts(counts) => &counts.link,
+            Report::Whole(snapshot) => &snapshot.link,
+        }
+    }
+}
+
+/// What a loop has counted: the figures of each class alone. Those of different classes may be some
+/// turns of the loop apart.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// The link's name.
+    pub link: String,
+    /// When the count began, on the loop's clock.
+    pub at: Nanos,
+    /// When the loop began.
+    pub began: Nanos,
+    /// True for the last count of a loop.
+    pub last: bool,
+    /// By number, the classes.
+    pub classes: Vec<Own>,
+    /// Numbers whose classes were removed since the last count. Another class may have one now.
+    pub removed: Vec<ClassId>,
+    /// Packets and bytes dropped because no rule gave them a class.
+    pub unclassified: (u64, u64),
+    /// Counters of the edge.
+    pub edge: EdgeCounters,
+    /// Counters of the loop itself.
+    pub work: Work,
+}
+
+/// The figures of a class alone, without those below it. Counters are since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// The class above; `None` for the root, and for a number without a class.
+    pub parent: Option<ClassId>,
+    /// Its counters.
+    pub counters: Counters,
+    /// What it has borrowed with all below it, where its scheduler counts that.
+    pub borrowed: Option<u64>,
+    /// Its drops by reason.
+    pub dropped: Vec<(DropReason, u64)>,
+    /// How often it was over its limit, if its scheduler counts that.
+    pub overlimits: Option<u64>,
+    /// What it has sent on an emulated wire.
+    pub wire_bytes: Option<u64>,
+    /// Waiting times of packets that left since the last count.
+    pub sojourn: Packed,
+}
+
+/// Adds up what the loop of one link counts.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Time of the last count.
+    since: Option<Nanos>,
+    /// By class: the bytes sent by then, its own and on the wire, with those of all classes below.
+    before: Vec<(u64, u64)>,
+    /// By class: waiting times since the start, without those of classes below.
+    waited: Vec<Packed>,
+    scratch: Sketch,
+}
+
+impl Totals {
+    /// The snapshot that follows from a report.
+    pub fn sum(&mut self, report: Report) -> Snapshot {
+        match report {
+            Report::Counts(counts) => self.add_up(counts),
+            Report::Whole(snapshot) => snapshot,
+        }
+    }
+
+    fn add_up(&mut self, counts: Counts) -> Snapshot {
+        let count = counts.classes.len();
+        self.before.resize(count.max(self.before.len()), (0, 0));
+        self.waited.resize_with(count.max(self.waited.len()), Packed::default);
+        for class in counts.removed {
+            if let (Some(before), Some(waited)) =
+                (self.before.get_mut(class as usize), self.waited.get_mut(class as usize))
+            {
+                (*before, *waited) = ((0, 0), Packed::default());
+            }
+        }
+        let since = self.since.replace(counts.at).unwrap_or(counts.began);
+        let time = u128::from(counts.at.saturating_sub(since));
+        let parents: Vec<Option<ClassId>> = counts.classes.iter().map(|own| own.parent).collect();
+        let mut classes: Vec<ClassStat> = Vec::with_capacity(count);
+        let mut borrowed: Vec<Option<u64>> = Vec::with_capacity(count);
+        for (own, waited) in counts.classes.into_iter().zip(&mut self.waited) {
+            if own.sojourn.count() > 0 {
+                self.scratch.clear();
+                self.scratch.merge_packed(waited);
+                self.scratch.merge_packed(&own.sojourn);
+                *waited = self.scratch.packed();
+            }
+            borrowed.push(own.borrowed);
+            classes.push(ClassStat {
+                counters: own.counters,
+                dropped: own.dropped,
+                overlimits: own.overlimits,
+                wire_bytes: own.wire_bytes.unwrap_or(own.counters.sent_wire_bytes),
+                sojourn: own.sojourn,
+                sojourn_total: waited.clone(),
+                ..ClassStat::default()
+            });
+        }
+        add_to_parents(&mut classes, &parents);
+        let rate = |now: u64, before: u64| {
+            let bits = u128::from(now.saturating_sub(before)) * 8 * u128::from(SECOND);
+            bits.checked_div(time).unwrap_or(0) as u64
+        };
+        for ((class, before), borrowed) in classes.iter_mut().zip(&mut self.before).zip(borrowed) {
+            let now = (class.counters.sent_bytes, class.counters.sent_wire_bytes);
+            (class.rate_bit_s, class.wire_bit_s) = (rate(now.0, before.0), rate(now.1, before.1));
+            *before = now;
+            class.counters.borrowed_bytes = borrowed.unwrap_or(class.counters.borrowed_bytes);
+        }
+        Snapshot {
+            link: counts.link,
+            at: counts.at,
+            began: counts.began,
+            since,
+            last: counts.last,
+            classes,
+            unclassified: counts.unclassified,
+            edge: counts.edge,
+            work: counts.work,
+        }
+    }
+}
+
+/// Adds the figures of each class to those of the one above it, from the lowest classes on.
+fn add_to_parents(classes: &mut [ClassStat], parents: &[Option<ClassId>]) {
+    // How many classes below each one are still to be added to it.
+    let mut waiting = vec![0u32; classes.len()];
+    for parent in parents.iter().flatten() {
+        if let Some(waiting) = waiting.get_mut(*parent as usize) {
+            *waiting += 1;
+        }
+    }
+    // The times of classes with others below them, until those are all added.
+    let mut sums: Vec<Option<Box<[Sketch; 2]>>> = waiting.iter().map(|_| None).collect();
+    for first in 0..classes.len() {
+        let mut at = first;
+        while waiting.get(at) == Some(&0) {
+            // Not again.
+            waiting[at] = u32::MAX;
+            if let Some(sums) = sums[at].take() {
+                let class = &mut classes[at];
+                let [mut recent, mut total] = *sums;
+                recent.merge_packed(&class.sojourn);
+                total.merge_packed(&class.sojourn_total);
+                (class.sojourn, class.sojourn_total) = (recent.packed(), total.packed());
+            }
+            let Some(parent) = parents[at].map(|parent| parent as usize).filter(|parent| *parent < classes.len())
+            else {
+                break;
+            };
+            if parent != at {
+                let sums = sums[parent].get_or_insert_default();
+                sums[0].merge_packed(&classes[at].sojourn);
+                sums[1].merge_packed(&classes[at].sojourn_total);
+                let below = std::mem::take(&mut classes[at].dropped);
+                let (counters, wire) = (classes[at].counters, classes[at].wire_bytes);
+                let above = &mut classes[parent];
+                above.counters += counters;
+                above.wire_bytes += wire;
+                for (reason, packets) in &below {
+                    match above.dropped.iter_mut().find(|(of, _)| of == reason) {
+                        Some(entry) => entry.1 += packets,
+                        None => above.dropped.push((*reason, *packets)),
+                    }
+                }
+                classes[at].dropped = below;
+            }
+            waiting[parent] = waiting[parent].saturating_sub(1);
+            at = parent;
+        }
+    }
+}
 
 /// The state of a link at one moment. All counters are since the start; a rate follows from the
 /// difference of two snapshots.
@@ -48,9 +242,9 @@ pub struct ClassStat {
     /// How often it was over its limit, if its scheduler counts that.
     pub overlimits: Option<u64>,
     /// Time in the queue of packets that left since the snapshot before.
-    pub sojourn: Sketch,
+    pub sojourn: Packed,
     /// The same since the start.
-    pub sojourn_total: Sketch,
+    pub sojourn_total: Packed,
 }
 
 /// Counters of a loop: super-packets, iterations, lateness.

@@ -106,12 +106,31 @@ fn waits(router: &Namespace) -> u64 {
 /// else: probes and loop are late as well, by more than the target.
 const STOOD: Duration = Duration::from_millis(120);
 
-/// What waits for the line and what the line carries, while its rate changes every ten seconds. The
-/// last four seconds of each ten are settled: the knee of the rate before is passed within 2 s (an
-/// eighth of it, at 6 % a second), and a half more is another 1.7 s at 27 % a second. As in the
-/// cases of constant lines, a rise of a sixteenth beyond the line is seen half a second later and
-/// cut 0.3 s after that, which leaves a queue of 0.1 s, and the target is 30 ms more; a cut is of
-/// three tenths.
+/// What waits for the line and what the line carries, while its rate changes every ten seconds.
+///
+/// Where the line became faster, the last four seconds of each ten are settled: the knee of the
+/// rate before is passed within 2 s (an eighth of it, at 6 % a second), and a half more is another
+/// 1.7 s at 27 % a second. As in the cases of constant lines, a rise of a sixteenth beyond the line
+/// is seen half a second later and cut 0.3 s after that, which leaves a queue of 0.1 s, and the
+/// target is 30 ms more; a cut is of three tenths.
+///
+/// From 12 to 5 Mbit/s it takes longer. The rate is at its lowest after 1.2 s, and the queue is
+/// gone after 1.9 s. From 2.1 s on the rate rises by a sixteenth every 250 ms, because the knee is
+/// still that of 12 Mbit/s: 16 rises from 2 Mbit/s to above the 4.95 that the line carries beside
+/// its Ethernet headers, at 5.85 s. What follows is in the last four seconds:
+///
+/// - The votes are the smaller of two answers, 250 ms apart, so the first steps beyond the line are
+///   a sixteenth each: 6, 13 and 20 % too much. After 0.25, 0.5 and 0.75 s the queue has 16, 48 and
+///   98 ms.
+/// - A probe is overdue by the target and what is allowed, 62 ms, if it is sent 0.57 s after the
+///   first of these steps or later. Probes are 83 ms apart, and two reflectors must be late, so
+///   this is known after 0.85 s, and the controller is asked 0.05 s later at most. A queue that
+///   grows by 20 % has 119 ms then, or 129.
+/// - The first cut is of what was sent in the last half second, 5.84 Mbit/s. If the votes have just
+///   become late, it is of a tenth, and 6 % too much are left until the next one 0.3 s later, 18
+///   ms: 137 ms in all. If they became late 0.05 s ago, it is of 14 %, and 3 % are left: 138 ms.
+///   The next cut is by a third or more.
+/// - A host on which a thread stands for [`STOOD`] adds 20 % of that: 24 ms.
 #[test]
 #[ignore = "40 s of live traffic that need the host to themselves; run it with `--ignored`"]
 fn a_live_rate_follows_a_line_that_changes() {
@@ -128,7 +147,8 @@ fn a_live_rate_follows_a_line_that_changes() {
     let Some(running) = world.run(&policy(&text)) else { return };
     let flow = Datagrams::start(&world.left, &world.right, "10.9.2.2:5001", 60_000_000, false);
     let mut lines = Vec::new();
-    for mbit in [12, 5, 8, 12] {
+    // Mbit/s, and the delay in ms that is not exceeded for 95 % of the last four seconds.
+    for (mbit, most) in [(12, 130), (5, 138 + 24), (8, 130), (12, 130)] {
         assert!(line(&world.router, "change", mbit));
         let (start, mut all, mut settled, mut since) = (Instant::now(), Vec::new(), Vec::new(), None);
         let (mut looked, mut stood) = (start, Duration::ZERO);
@@ -168,7 +188,7 @@ fn a_live_rate_follows_a_line_that_changes() {
             );
             continue;
         }
-        assert!(delay <= 130, "{delay} ms wait for {mbit} Mbit/s: {lines:#?}");
+        assert!(delay <= most, "{delay} ms wait for {mbit} Mbit/s: {lines:#?}");
         assert!(used >= 0.65, "{used} of {mbit} Mbit/s: {lines:#?}");
     }
     drop(flow);

@@ -4,7 +4,7 @@
 use altq_config::{Language, Link, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::shaper::{Shaper, Tuning};
-use altq_dataplane::stats::Snapshot;
+use altq_dataplane::stats::{Snapshot, Totals};
 use altq_dataplane::vnet::{GSO_NONE, GSO_TCPV4, NEEDS_CSUM, Vnet};
 use altq_engine::Change;
 use altq_engine::settings::Value;
@@ -59,8 +59,8 @@ fn run(link: &Link, frames: Vec<Timed>, end: u64, prepare: impl FnOnce(&mut Chan
     frames.into_iter().for_each(|frame| channel.arrive(frame));
     prepare(&mut channel);
     let mut shaper = Shaper::new(link, "a", channel, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
-    let mut last = None;
-    shaper.run(|snapshot| last = Some(snapshot)).unwrap();
+    let (mut totals, mut last) = (Totals::default(), None);
+    shaper.run(|report| last = Some(totals.sum(report))).unwrap();
     (shaper.edge().departed(), last.unwrap())
 }
 
@@ -97,9 +97,10 @@ fn a_link_changes_while_it_runs() {
         Change::SetClass { class: id, parent: ROOT, settings }
     };
     let list = [Change::SetRate(Rate::mbit_s(50)), class("high", 15), class("low", 35)];
-    let mut last = None;
+    let (mut totals, mut last) = (Totals::default(), None);
     shaper
-        .run(|snapshot| {
+        .run(|report| {
+            let snapshot = totals.sum(report);
             if snapshot.at == SECOND {
                 changes.send(list.to_vec()).unwrap();
                 // A class that does not exist: the change is refused and counted.

@@ -8,6 +8,7 @@ use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::edge::{Edge, EdgeCounters, Sent, Want, Woken};
 use altq_dataplane::pool::Pool;
 use altq_dataplane::shaper::{Shaper, Tuning};
+use altq_dataplane::stats::Totals;
 use altq_dataplane::vnet::Vnet;
 use altq_engine::units::Nanos;
 
@@ -85,8 +86,8 @@ fn every_frame_is_sent_or_dropped_once() {
         let told = Told { channel, held: BTreeSet::new(), dropped: 0 };
         let mut shaper =
             Shaper::new(&policy.links[0], "", told, Tuning { memory: 16 << 20, ..Tuning::default() }).unwrap();
-        let mut last = None;
-        shaper.run(|snapshot| last = Some(snapshot)).unwrap();
+        let (mut totals, mut last) = (Totals::default(), None);
+        shaper.run(|report| last = Some(totals.sum(report))).unwrap();
         let (root, unclassified) = last.map(|last| (last.classes[0].counters, last.unclassified.0)).unwrap();
         let edge = shaper.edge();
         assert_eq!(edge.held.len() as u64, 0, "{queue}");

@@ -207,7 +207,11 @@ fn an_interface_that_comes_back_is_taken_up_again() {
             Err(error) => panic!("{error}"),
         };
         stands(&namespace, "at first", &link);
+        let reach = running.reach().clone();
+        let drift = || namespace.run(|| reach.drift("wan")).unwrap();
+        assert_eq!(drift(), Vec::<String>::new());
         ip(&namespace, "link del dev eth0\n").unwrap();
+        assert!(drift().iter().any(|line| line.contains("no interface `")), "{:?}", drift());
         std::thread::sleep(Duration::from_millis(300));
         ip(&namespace, WIRE).unwrap();
         let start = Instant::now();

@@ -61,13 +61,13 @@ fn longest_wait(before: &BTreeMap<String, Duration>) -> Duration {
 
 /// Checks that two flows have a fifth and four fifths of what the link carries, within 2 %. A
 /// window in which the link was not full says nothing: a source, a sink or the loop did not get its
-/// turn on a busy machine. Nor does one in which a thread waited for a processor for more than a
-/// tenth of it: then a class had no packets for a while, and others borrowed its share. So the
-/// flows have several windows. If some were full and undisturbed and none had the shares, the test
-/// fails; if there was none, it says so and goes on, as long as one had nine tenths.
+/// turn on a busy machine. While a thread waits for a processor, a class may have no packets, and
+/// the other one borrows its share. So the flows have several windows: the test passes with the
+/// first that has the shares, and fails if a full one is off by more than waits can explain.
+/// Otherwise it says so and goes on, as long as one window had nine tenths.
 fn shares(what: &str, flows: [&AtomicU64; 2], payload: f64) {
     std::thread::sleep(Duration::from_millis(700));
-    let (mut seen, mut most, mut full) = (Vec::new(), 0.0_f64, 0.0_f64);
+    let (mut seen, mut most, mut wrong) = (Vec::new(), 0.0_f64, false);
     for _ in 0..6 {
         let before = waited();
         let [low, high] = rates(flows, WINDOW);
@@ -79,9 +79,12 @@ fn shares(what: &str, flows: [&AtomicU64; 2], payload: f64) {
         }
         let all = 0.2 * parts[0] + 0.8 * parts[1];
         most = most.max(all);
-        full = if wait > WINDOW / 10 { full } else { full.max(all) };
+        // What a class misses of its share while its threads wait, and what that is of the other's.
+        let waited = wait.as_secs_f64() / WINDOW.as_secs_f64();
+        let off = [(parts[0], 4.0 * waited), (parts[1], waited)];
+        wrong |= all >= 0.99 && off.iter().any(|(part, waits)| (part - 1.0).abs() > 0.02 + waits);
     }
-    assert!(most >= 0.9 && full < 0.99, "{what}: parts of the shares, and waits, in each window: {seen:.4?}");
+    assert!(most >= 0.9 && !wrong, "{what}: parts of the shares, and waits, in each window: {seen:.4?}");
     eprintln!(
         "SKIPPED {what}: this host could not fill the link, or made threads wait; parts of the shares: {seen:.4?}"
     );

@@ -36,6 +36,35 @@ impl Packed {
     pub fn memory(&self) -> usize {
         size_of_val(&*self.counts)
     }
+
+    /// Number of values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The exact maximum; 0 without values.
+    pub fn max(&self) -> Nanos {
+        self.max
+    }
+
+    /// As [`Sketch::percentile`].
+    pub fn percentile(&self, per_cent: f64) -> Nanos {
+        let counts = self.counts.iter().map(|(at, count)| (usize::from(*at), *count));
+        nearest(counts, per_cent, self.count, self.max)
+    }
+}
+
+/// The percentile by nearest rank of `count` values in buckets.
+fn nearest(buckets: impl Iterator<Item = (usize, u32)>, per_cent: f64, count: u64, max: Nanos) -> Nanos {
+    let rank = ((count as f64 * per_cent / 100.0).ceil() as u64).clamp(1, count.max(1));
+    let mut seen = 0;
+    for (at, count) in buckets {
+        seen += u64::from(count);
+        if seen >= rank {
+            return middle(at).min(max);
+        }
+    }
+    max
 }
 
 impl Sketch {
@@ -112,15 +141,7 @@ impl Sketch {
     /// The percentile (0 to 100) by nearest rank, within 1/32 of the true value; 0 without values.
     pub fn percentile(&self, per_cent: f64) -> Nanos {
         let Some(counts) = &self.counts else { return 0 };
-        let rank = ((self.count as f64 * per_cent / 100.0).ceil() as u64).clamp(1, self.count.max(1));
-        let mut seen = 0;
-        for (at, count) in counts.iter().enumerate() {
-            seen += u64::from(*count);
-            if seen >= rank {
-                return middle(at).min(self.max);
-            }
-        }
-        self.max
+        nearest(counts.iter().copied().enumerate(), per_cent, self.count, self.max)
     }
 }
 

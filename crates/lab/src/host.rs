@@ -165,7 +165,7 @@ mod tests {
     use altq_dataplane::edge::{Edge, EdgeCounters, Sent, Want, Woken};
     use altq_dataplane::pool::Pool;
     use altq_dataplane::shaper::{Shaper, Tuning};
-    use altq_dataplane::stats::Snapshot;
+    use altq_dataplane::stats::{Snapshot, Totals};
     use altq_dataplane::vnet::Vnet;
     use altq_engine::units::SECOND;
     use altq_engine::{Departure, Drop};
@@ -264,8 +264,8 @@ mod tests {
         let edge = Late { edge: Networked::new(channel, None, Some(Box::new(Recorder(left.clone())))), by: late };
         let tuning = Tuning { memory: 16 << 20, interval: Some(MS + late), ..Tuning::default() };
         let mut shaper = Shaper::with_output(link, "a", edge, tuning, host.output(), host.timer).unwrap();
-        let mut last = None;
-        shaper.run(|snapshot| last = Some(snapshot)).unwrap();
+        let (mut totals, mut last) = (Totals::default(), None);
+        shaper.run(|report| last = Some(totals.sum(report))).unwrap();
         let left = left.lock().unwrap().clone();
         (left, last.unwrap())
     }

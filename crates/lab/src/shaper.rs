@@ -74,7 +74,7 @@ impl Steering {
     fn run(self, mut shaper: shaper::Shaper<impl Edge + Send + 'static, impl Output + Send + 'static>) -> Loop {
         self.changes.into_iter().for_each(|changes| shaper.listen(changes));
         self.looks.into_iter().for_each(|looks| shaper.show(looks));
-        Box::new(move |snapshots| shaper.run(snapshots))
+        Box::new(move |report| shaper.run(report))
     }
 }
 
@@ -260,11 +260,9 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
                     snapshot.classes.truncate(busy.map_or(1, |last| last + 1));
                     snapshot.classes.shrink_to_fit();
                 }
-                // With a hundred readings a second, two sketches per class would take megabytes a
-                // second.
                 let sojourns = snapshot.classes.iter_mut().map(|class| {
-                    class.sojourn_total = Sketch::default();
-                    std::mem::take(&mut class.sojourn).packed()
+                    class.sojourn_total = Packed::default();
+                    std::mem::take(&mut class.sojourn)
                 });
                 let sojourns = sojourns.collect();
                 seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, sojourns, came });

@@ -118,12 +118,15 @@ impl History {
     }
 
     /// What one class's own packets did in each slice that overlaps a time, the oldest first:
-    /// beginning, end, seconds, and its point. Seconds are used where they are kept, quarters
-    /// before.
+    /// beginning, end, seconds, and its point. Quarters are used up to the one that has the oldest
+    /// second, which may begin before it; then seconds. So no time is missing, and none is there
+    /// twice.
     pub fn of_class(&self, class: ClassId, from: Nanos, to: Nanos) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
         let fine = self.seconds.front().map_or(Nanos::MAX, |slice| slice.from);
-        let coarse = self.quarters.iter().filter(move |slice| slice.to <= fine);
-        let all = coarse.chain(&self.seconds).filter(move |slice| slice.to > from && slice.from < to);
+        let coarse = self.quarters.iter().filter(move |slice| slice.from < fine);
+        let until = self.quarters.iter().rev().find(|slice| slice.from < fine).map_or(0, |slice| slice.to);
+        let seconds = self.seconds.iter().filter(move |slice| slice.from >= until);
+        let all = coarse.chain(seconds).filter(move |slice| slice.to > from && slice.from < to);
         all.map(move |slice| (slice.from, slice.to, slice.seconds, slice.point(class).unwrap_or_default()))
     }
 
@@ -209,6 +212,12 @@ mod tests {
         assert_eq!(of_class.iter().map(|(_, _, _, point)| point.sent_bytes).sum::<u64>(), of_one);
         assert!(of_class.windows(2).all(|pair| pair[0].1 == pair[1].0));
         assert_eq!(history.of_class(1, 25_199 * S, 25_200 * S).map(|(_, _, _, p)| p.sent_bytes).sum::<u64>(), 25_199);
+        // Seven seconds later the oldest second, 24,907, is within the quarter from 24,900 on.
+        let later = filled(7 * 3600 + 7, usize::MAX);
+        let of_class: Vec<_> = later.of_class(1, 0, Nanos::MAX).collect();
+        assert!(of_class.windows(2).all(|pair| pair[0].1 == pair[1].0));
+        let sum: u64 = of_class.iter().map(|(_, _, _, point)| point.sent_bytes).sum();
+        assert_eq!(sum, (3600..25_207).sum::<u64>());
     }
 
     #[test]

@@ -231,17 +231,19 @@ impl Monitor {
     /// What the own packets of each class did since the last second. The new counters are kept.
     fn own_points(&mut self, second: &Second<'_>) -> Vec<Point> {
         let of = |class: usize| second.counters.get(class).copied().unwrap_or_default();
+        let is_less = |new: &Counters, old: &Counters| {
+            new.sent_packets < old.sent_packets || new.dropped_packets < old.dropped_packets
+        };
+        // Counters that have become smaller are those of an engine that has begun anew: if the
+        // link's have, then those of all classes, also where one has sent more by now than before.
+        // If only a class's have, it was removed and made again.
+        let is_anew = self.before.first().is_some_and(|old| is_less(&of(ROOT as usize), old));
         let mut points = vec![Point::default(); self.tree.len()];
         // Each class's counters are added to it and taken from the class above, so what is left is
         // its own. Sums wrap in between, and the result is right.
         for class in 0..points.len() {
             let (new, old) = (of(class), self.before[class]);
-            // Counters that have become smaller are those of an engine that has begun anew.
-            let old = if new.sent_packets < old.sent_packets || new.dropped_packets < old.dropped_packets {
-                Counters::default()
-            } else {
-                old
-            };
+            let old = if is_anew || is_less(&new, &old) { Counters::default() } else { old };
             let more = [
                 new.sent_packets.wrapping_sub(old.sent_packets),
                 new.sent_bytes.wrapping_sub(old.sent_bytes),

@@ -23,7 +23,7 @@
 //!   smallest. If it is not, it is put right and sinks, and the new root is looked at. Each such
 //!   step is paid for by at least one packet that has come for this counter since, so the heap
 //!   costs nothing per known flow and O(log m) amortised per unknown one. With four children to a
-//!   node, 64 counters have three levels.
+//!   node, 64 counters have four levels, so a number sinks by three at most.
 //! - The longest that a single packet can take is m steps of the heap or a chain of m counters,
 //!   whatever comes. Chains do not grow with the number of flows, and their places are secret.
 //!

@@ -22,7 +22,8 @@ use crate::space_saving::SpaceSaving;
 use crate::steps::{Steps, Window};
 use crate::summary::{Counted, Summary};
 
-/// Counters of hosts, and of protocols. Whoever has more than 1/1024 of the bytes is listed.
+/// Counters of hosts, and of protocols. Whoever has more than 1/1024 of what its list has in all is
+/// listed: of protocols that is the bytes of the packets, of hosts twice as much.
 pub const COUNTERS: usize = 1024;
 /// Seconds of which lines are drawn.
 pub const LINE: usize = 60;

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use altq_engine::account::Counters;
 use altq_engine::headers::Key;
 use altq_engine::random::SplitMix64;
 use altq_engine::settings::{Limit, Settings, Value};
@@ -296,6 +297,30 @@ fn a_document_is_the_frame_that_it_was_made_of() {
     }
     let web = &top.links[0].classes[2];
     assert_eq!((web.name.as_str(), web.parent.as_deref(), web.asked_bit_s), ("web", Some("agency"), Some(3_000_000)));
+}
+
+/// An engine that begins anew counts from 0: what a class has sent is all that it has counted, also
+/// if that is more than the old engine's count.
+#[test]
+fn an_engine_that_begins_anew() {
+    let mut monitor = Monitor::new(tree(), Limits::default(), None);
+    let mut second = |at: u64, bulk: u64, rest: u64| {
+        let mut counters = vec![Counters::default(); CLASSES.len()];
+        for (class, packets) in [(0, bulk + rest), (1, bulk), (3, bulk), (4, rest)] {
+            let bytes = packets * 100;
+            counters[class] =
+                Counters { sent_packets: packets, sent_bytes: bytes, sent_wire_bytes: bytes, ..Counters::default() };
+        }
+        let (from, to) = (at * SECOND, (at + 1) * SECOND);
+        monitor.second(Second { from, to, counters: &counters, ..Second::default() });
+    };
+    second(0, 1000, 5);
+    // Less in all, and more of the last class.
+    second(1, 100, 50);
+    let frame = monitor.frame(Window::Second).unwrap();
+    frame.check().unwrap();
+    let own = |class: usize| frame.rows[class].own.sent_packets;
+    assert_eq!([0, 1, 3, 4].map(own), [0, 0, 100, 50]);
 }
 
 /// Charged bytes of a class's own packets in all seconds of the history.

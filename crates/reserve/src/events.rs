@@ -17,7 +17,7 @@ const KEPT: usize = 4096;
 pub enum Happened {
     /// It was granted, now or before a restart.
     Granted,
-    /// It has other values. A refresh changes none.
+    /// It has other values, or ends sooner than it was to. A refresh that prolongs it is none.
     Changed,
     /// Its time is over.
     Expired,

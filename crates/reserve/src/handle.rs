@@ -10,7 +10,7 @@ use crate::install::{self, Apply, Step};
 use crate::message::{Answer, Op, Reply, Request, Service};
 use crate::place::Place;
 use crate::room::{Asked, Refusal};
-use crate::table::{Reservation, Table};
+use crate::table::{Reservation, Table, is_sooner};
 
 impl Table {
     /// Does what a request asks, and makes the changes in the engine. Reservations whose time is
@@ -131,9 +131,8 @@ impl Table {
         self.put_in(made.clone());
         if let Err(error) = apply(&self.rules(&HashSet::new())) {
             self.take_out(id);
-            self.room.give_back(&made.held);
             // No rule leads to the class, and it has no packets.
-            let _ = apply(&Change::RemoveClass { class, heir: None });
+            self.remove_class(class, made.held, None, apply);
             return answer.refused(Refusal::system(&error));
         }
         self.next = id + 1;
@@ -172,7 +171,7 @@ impl Table {
         self.room.give_back(&old.held);
         let same = (&old.tspec, &old.flows, old.excess, old.delay) == (&new.tspec, &new.flows, new.excess, new.delay);
         let answer = self.granted(now, &new);
-        if !same {
+        if !same || is_sooner(old.deadline, new.deadline) {
             self.events.push(now, Happened::Changed, &new, None);
         }
         self.put_in(new);
@@ -217,6 +216,9 @@ impl Table {
             self.deadlines.insert((deadline, id));
         }
         let there = there.clone();
+        if is_sooner(before, there.deadline) {
+            self.events.push(now, Happened::Changed, &there, None);
+        }
         self.granted(now, &there)
     }
 

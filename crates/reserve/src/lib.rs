@@ -22,7 +22,8 @@
 //! origin, and makes the changes in its engine.
 //!
 //! Time: a request takes time that grows with the logarithm of the number of reservations, and with
-//! its own flows; admission looks at sums. But where flows come, change or go, the engine gets all
+//! its own flows; admission looks at sums, and on a link of cells or blocks (ATM, PTM) at each size
+//! that a packet may have. But where flows come, change or go, the engine gets all
 //! its rules anew, and that is linear in all rules. Reservations that expire together, or are
 //! restored together, cost that once.
 

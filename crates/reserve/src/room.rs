@@ -1,9 +1,9 @@
 //! Admission: what is reserved, what fits beside it, and what is in the way.
 //!
-//! The sums are exact. A reservation is charged its rate as packets of its minimum policed unit
-//! cost on the link; the charges add up to no more than the class can count on, the bursts to no
-//! more than its buffer (RFC 2211 9 leaves the rule open). Where a delay is asked for, the bound is
-//! the one that `altq check` would print if the reservation were one of the policy's classes.
+//! The sums are exact. A reservation is charged its rate in packets of the size at which a byte
+//! costs most on the link; the charges add up to no more than the class can count on, the bursts to
+//! no more than its buffer (RFC 2211 9 leaves the rule open). Where a delay is asked for, the bound
+//! is the one that `altq check` would print if the reservation were one of the policy's classes.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 
-use altq_engine::Change;
 use altq_engine::spec::ROOT;
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -136,10 +135,9 @@ impl Table {
             }
         }
         if let Err(error) = apply(&self.rules(&HashSet::new())) {
-            for there in &made {
+            for there in made {
                 self.take_out(there.id);
-                self.room.give_back(&there.held);
-                let _ = apply(&Change::RemoveClass { class: there.class, heir: None });
+                self.remove_class(there.class, there.held, None, apply);
             }
             return Err(format!("the engine refused the rules of the reservations: {error}"));
         }

@@ -8,7 +8,7 @@ use altq_engine::units::Nanos;
 
 use crate::events::{Event, Events, Happened};
 use crate::flow::Flow;
-use crate::install::{self, Apply};
+use crate::install::{self, Apply, Step};
 use crate::message::{Excess, List, Listed, seconds};
 use crate::place::Place;
 use crate::room::{Asked, Held, Refusal, Room};
@@ -70,6 +70,9 @@ pub struct Table {
     flows: HashMap<Flow, u64>,
     pub(crate) deadlines: BTreeSet<(Nanos, u64)>,
     pub(crate) events: Events,
+    /// Classes of reservations that are over, which the engine would not remove, and what they
+    /// hold.
+    left: Vec<(ClassId, Held)>,
 }
 
 impl Table {
@@ -83,6 +86,7 @@ impl Table {
             flows: HashMap::new(),
             deadlines: BTreeSet::new(),
             events: Events::default(),
+            left: Vec::new(),
         }
     }
 
@@ -122,11 +126,22 @@ impl Table {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
+    /// How many classes of reservations that are over the engine would not remove. They hold their
+    /// room, and every request and every call of [`expire`](Table::expire) tries to remove them.
+    pub fn unremoved(&self) -> usize {
+        self.left.len()
+    }
+
     /// Ends the reservations whose time is over. Returns how many those were.
     ///
     /// # Errors
-    /// What the engine refused. If those were the rules, all reservations stand as before.
+    /// The engine refused the rules: all reservations stand as before. A class that it does not
+    /// remove is no error ([`unremoved`](Table::unremoved)).
     pub fn expire(&mut self, now: Nanos, apply: &mut Apply<'_>) -> Result<usize, SpecError> {
+        let heir = self.room.place.default;
+        for (class, held) in std::mem::take(&mut self.left) {
+            self.remove_class(class, held, heir, apply);
+        }
         let due = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
         let over: Vec<(u64, Happened, Option<String>)> = due.map(|(_, id)| (*id, Happened::Expired, None)).collect();
         if over.is_empty() {
@@ -155,16 +170,22 @@ impl Table {
         apply: &mut Apply<'_>,
     ) -> Result<(), SpecError> {
         apply(&self.rules(&over.iter().map(|(id, ..)| *id).collect()))?;
-        let mut refused = None;
+        let heir = self.room.place.default;
         for (id, happened, why) in over {
             let Some(gone) = self.take_out(*id) else { continue };
-            self.room.give_back(&gone.held);
             self.events.push(now, *happened, &gone, why.clone());
-            if let Err(error) = apply(&Change::RemoveClass { class: gone.class, heir: self.room.place.default }) {
-                refused.get_or_insert(error);
-            }
+            self.remove_class(gone.class, gone.held, heir, apply);
         }
-        refused.map_or(Ok(()), Err)
+        Ok(())
+    }
+
+    /// Removes the class of a reservation that is over, and gives its room back. A class that the
+    /// engine keeps is still guaranteed its rate there, so it keeps its room.
+    pub(crate) fn remove_class(&mut self, class: ClassId, held: Held, heir: Option<ClassId>, apply: &mut Apply<'_>) {
+        match apply(&Change::RemoveClass { class, heir }) {
+            Ok(_) => self.room.give_back(&held),
+            Err(_) => self.left.push((class, held)),
+        }
     }
 
     /// The policy has changed, and the engine with it. Reservations that the new class has no room
@@ -173,9 +194,11 @@ impl Table {
     /// the reservations are set anew.
     ///
     /// # Errors
-    /// What the engine refused. If those were the rules, nothing has changed.
+    /// What the engine refused. If those were the rules, nothing has changed. If those were the
+    /// words or the queue of a class, that reservation holds what it held before.
     pub fn set_place(&mut self, now: Nanos, place: Place, apply: &mut Apply<'_>) -> Result<(), SpecError> {
         let mut room = Room::new(place);
+        self.left.iter().for_each(|(_, held)| room.take(held));
         let (mut kept, mut gone, mut without) = (Vec::new(), Vec::new(), HashSet::new());
         for there in self.by_id.values() {
             match room.ask(&there.asked(), None) {
@@ -197,21 +220,27 @@ impl Table {
         let mut refused = None;
         for (id, held) in kept {
             let Some(there) = self.by_id.get_mut(&id) else { continue };
-            let place = &self.room.place;
-            let mut changes = Vec::new();
-            if held.settings != there.held.settings || place.id != before.place.id {
-                changes.push(install::words(place, there.class, &held));
+            let (ended, charged, class) = (there.deadline, there.held.charged, there.class);
+            let mut steps = Vec::new();
+            if held.settings != there.held.settings || self.room.place.id != before.place.id {
+                let change = install::words(&self.room.place, class, &held);
+                let back = Some(install::words(&before.place, class, &there.held));
+                steps.push(Step { change, back });
             }
             if held.limit != there.held.limit {
-                changes.push(Change::SetQueue { class: there.class, queue: install::queue(&held) });
+                let change = Change::SetQueue { class, queue: install::queue(&held) };
+                steps.push(Step { change, back: None });
             }
-            for change in changes {
-                if let Err(error) = apply(&change) {
+            match install::all(apply, steps) {
+                Ok(()) => there.held = held,
+                Err(error) => {
+                    // The class is what it was, and so is the room that it holds.
+                    self.room.give_back(&held);
+                    self.room.take(&there.held);
                     refused.get_or_insert(error);
                 }
             }
-            there.held = held;
-            there.ttl = place.ttl(there.ttl);
+            there.ttl = self.room.place.ttl(there.ttl);
             let latest = there.ttl.map(|ttl| now.saturating_add(ttl));
             let deadline = there.deadline.into_iter().chain(latest).min();
             if deadline != there.deadline {
@@ -220,13 +249,16 @@ impl Table {
                     self.deadlines.remove(&(before, id));
                 }
             }
+            if is_sooner(ended, deadline) || there.held.charged != charged {
+                self.events.push(now, Happened::Changed, there, Some("the policy has changed".to_owned()));
+            }
         }
         for (id, why) in gone {
             let Some(gone) = self.take_out(id) else { continue };
             self.events.push(now, Happened::Preempted, &gone, Some(why));
-            if let Err(error) = apply(&Change::RemoveClass { class: gone.class, heir: self.room.place.default }) {
-                refused.get_or_insert(error);
-            }
+            // Its class holds its room until it is removed.
+            self.room.take(&gone.held);
+            self.remove_class(gone.class, gone.held, self.room.place.default, apply);
         }
         refused.map_or(Ok(()), Err)
     }
@@ -337,4 +369,9 @@ impl Table {
         let key = key.is_some_and(|key| self.keys.contains_key(key));
         key || self.by_id.contains_key(&id) || flows.iter().any(|flow| self.flows.contains_key(flow))
     }
+}
+
+/// Whether an end is earlier than it was. Without a deadline there is none.
+pub(crate) fn is_sooner(before: Option<Nanos>, after: Option<Nanos>) -> bool {
+    after.is_some_and(|after| before.is_none_or(|before| after < before))
 }

@@ -1,6 +1,6 @@
 //! How much a reservation is: the token bucket of RFC 2215 3.6, and what it costs on the link.
 
-use altq_engine::link::Overhead;
+use altq_engine::link::{Framing, Overhead};
 use serde::{Deserialize, Serialize};
 
 /// The highest legal rate: 40 Tbyte/s (RFC 2215 3.6), in bit/s.
@@ -67,9 +67,10 @@ impl Tspec {
 
 /// What bytes at layer 3 cost on the link, as a fraction: `wire` bytes for `own` bytes.
 ///
-/// That is the charge for packets of the minimum policed unit, because no byte costs more on a link
-/// that adds the same to every packet. On other links (a negative overhead) packets of the largest
-/// size may cost more a byte; then they are taken.
+/// A source may send packets of any size from the minimum policed unit m to the largest packet M,
+/// so the cost is that of the size at which a byte costs most. On a link that adds the same to
+/// every packet that is m; with a negative overhead it may be M; in cells or blocks it may be any
+/// size between them that just begins another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     wire: u32,
@@ -96,11 +97,24 @@ impl Cost {
     /// assert_eq!(cost.fits(648_437), 499_999);
     /// ```
     pub fn of(overhead: &Overhead, tspec: &Tspec, mtu: u32) -> Cost {
-        let of = |own: u32| Cost { wire: overhead.charge(own), own: own.max(1) };
-        let (least, largest) = (of(tspec.least(mtu)), of(tspec.largest(mtu)));
-        // The greater fraction: a/b > c/d if a·d > c·b.
-        let dearer = u64::from(largest.wire) * u64::from(least.own) > u64::from(least.wire) * u64::from(largest.own);
-        if dearer { largest } else { least }
+        let at = |own: u32| Cost { wire: overhead.charge(own), own: own.max(1) };
+        // Packets above the MTU are refused, so no larger size needs to be looked at.
+        let least = tspec.least(mtu);
+        let largest = tspec.largest(mtu).min(mtu).max(least);
+        match overhead.framing {
+            // Up to the length that every packet counts at least, longer packets cost less a byte.
+            // From there on the cost only falls, or with a negative overhead only rises.
+            Framing::Plain => at(least).dearer(at(largest)),
+            // Each size that begins another cell or block is dearer than the one before it.
+            Framing::Atm | Framing::Ptm => (least..=largest).fold(at(least), |dearest, own| dearest.dearer(at(own))),
+        }
+    }
+
+    /// The one of both that is the greater fraction; of equal ones this.
+    fn dearer(self, other: Cost) -> Cost {
+        // a/b > c/d if a·d > c·b.
+        let is_more = u64::from(other.wire) * u64::from(self.own) > u64::from(self.wire) * u64::from(other.own);
+        if is_more { other } else { self }
     }
 
     /// What `own` (bytes, or bit/s) costs, rounded up; at least 1.
@@ -138,7 +152,17 @@ mod tests {
         assert_eq!(cost(&Overhead::NONE, 128, 1500).charge(500_000), 500_000);
         // 40 bytes in PPPoE over ATM are two cells: 106 bytes.
         let atm = Overhead::keyword("pppoe-llcsnap").unwrap();
-        assert_eq!(cost(&atm, 40, 1500).charge(40_000), 106_000);
+        assert_eq!(cost(&atm, 40, 40).charge(40_000), 106_000);
+        // But 57 bytes are 97 with the overhead, which are three cells: 159 bytes, 2.79 for each
+        // and not 2.65. From 58 on it is less: 2.74, and 2.02 for the 105 bytes of four cells.
+        assert_eq!(cost(&atm, 40, 1500).charge(57_000), 159_000);
+        assert_eq!(cost(&atm, 58, 1500).charge(58_000), 159_000);
+        // 98 bytes over PTM with 30 more are two blocks of 64: 128 + 2 = 130 bytes, 1.327 for each.
+        // 99 bytes begin a third: 129 + 3 = 132, which is 4/3.
+        let ptm = Overhead::keyword("pppoe-ptm").unwrap();
+        assert_eq!(cost(&ptm, 98, 1492).charge(99_000), 132_000);
+        // A state that was spoilt may say anything: sizes above the MTU are not looked at.
+        assert_eq!(cost(&atm, 40, u32::MAX), cost(&atm, 40, 1500));
         // A packet of 60 bytes counts 56 without the 4 of a header that is not the wire's; one of
         // 1500 counts 1496. The large ones cost more a byte.
         let less = Overhead { bytes: -4, ..Overhead::NONE };

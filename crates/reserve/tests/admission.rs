@@ -246,10 +246,11 @@ fn bounds_are_those_of_check() {
     assert!(granted > 200 && refused > 200, "{granted} {refused}");
 }
 
-/// What a rate and a burst cost: at packets of `min` or of `max` bytes, whichever is dearer.
+/// What a rate and a burst cost at most, in packets of one size from `min` to `max` bytes.
 fn charges(overhead: &Overhead, rate: u64, burst: u64, min: u32, max: u32) -> (u64, u64) {
     let at = |n: u64, size: u32| (u128::from(n) * u128::from(overhead.charge(size))).div_ceil(u128::from(size)) as u64;
-    (at(rate, min).max(at(rate, max)), at(burst, min).max(at(burst, max)))
+    let most = |n: u64| (min..=max).map(|size| at(n, size)).max().unwrap_or(0);
+    (most(rate), most(burst))
 }
 
 /// Adds the class of a reservation to a policy's link.

@@ -103,6 +103,8 @@ fn a_shorter_lifetime_holds_for_the_reservations_that_are_there() {
     assert_eq!(deadlines(&after.table), [Some(60 * SECOND), Some(60 * SECOND), Some(20 * SECOND)]);
     assert_eq!(deadlines(&world.table), [Some(70 * SECOND), Some(70 * SECOND), Some(30 * SECOND)]);
     assert_eq!(world.table.next_deadline(), Some(30 * SECOND));
+    // The two that end sooner than it was said are told of.
+    assert_eq!(happened(&world.table)[3..], [(Happened::Changed, 1), (Happened::Changed, 2)]);
     // They end by themselves, and a refresh gives no more.
     world.now = 69 * SECOND;
     assert_eq!(world.ask(&of(Op::Refresh, "open")).expires_s, Some(60.0));
@@ -165,6 +167,72 @@ fn what_the_engine_refuses_is_taken_back() {
             assert!(world.ask(&of(Op::Del, "a")).granted);
         }
     }
+}
+
+/// A class that the engine keeps is guaranteed its rate there, so its room is not given to others.
+/// The reservation is over all the same, and the class is tried again with each request.
+#[test]
+fn a_class_that_the_engine_keeps_holds_its_room() {
+    let mut world = World::new(POLICY);
+    assert!(world.ask(&add("a", 1, rate(1_500_000))).granted);
+    let World { table, engine, .. } = &mut world;
+    let mut keeps = |change: &Change| match change {
+        Change::RemoveClass { .. } => Err(SpecError::new("not now")),
+        other => engine.apply(0, other),
+    };
+    let mut ask = |request: &Request| match table.handle(0, request, &mut keeps) {
+        altq_reserve::Reply::Answer(answer) => *answer,
+        other => panic!("{other:?}"),
+    };
+    assert!(ask(&of(Op::Del, "a")).granted);
+    // Of 2 Mbit/s 500 kbit/s are left. The key and the flow are free.
+    let answer = ask(&add("a", 1, rate(600_000)));
+    assert_eq!((code(&answer), answer.would_fit_bit_s), (Some((1, 2)), Some(500_000)));
+    assert!(ask(&add("a", 1, rate(500_000))).granted);
+    assert_eq!((table.unremoved(), table.list(0).charged_bit_s), (1, 2_000_000));
+    let expected = [(Happened::Granted, 1), (Happened::Deleted, 1), (Happened::Granted, 2)];
+    assert_eq!(happened(table), expected);
+    // Now the engine lets it go.
+    assert!(world.ask(&add("b", 2, rate(1_500_000))).granted);
+    assert_eq!((world.table.unremoved(), world.table.list(0).charged_bit_s), (0, 2_000_000));
+}
+
+/// What the engine refuses of a changed policy is not taken for done.
+#[test]
+fn words_that_the_engine_refuses_are_asked_for_again() {
+    let mut world = World::new(POLICY);
+    assert!(world.ask(&add("a", 1, rate(1_000_000))).granted);
+    let place = Place::of(&link(&POLICY.replace("priority 6", "priority 5"))).unwrap();
+    let World { table, engine, .. } = &mut world;
+    let refused = table.set_place(0, place, &mut |change: &Change| match change {
+        Change::SetClass { .. } => Err(SpecError::new("not now")),
+        other => engine.apply(0, other),
+    });
+    assert!(refused.is_err());
+    assert_eq!(table.list(0).charged_bit_s, 1_000_000);
+    world.changes.clear();
+    assert!(world.ask(&of(Op::Modify, "a")).granted);
+    assert!(matches!(world.changes.as_slice(), [Change::SetClass { .. }]), "{:?}", world.changes);
+    // Done once, and not again.
+    assert!(world.ask(&of(Op::Modify, "a")).granted);
+    assert_eq!(world.changes.len(), 1);
+}
+
+/// A refresh that prolongs is no event. An end that comes sooner is one, whatever asked for it.
+#[test]
+fn an_end_that_comes_sooner_is_an_event() {
+    let mut world = World::new(POLICY);
+    assert!(world.ask(&timed("a", 1, 1_000, 100.0)).granted);
+    world.now = 10 * SECOND;
+    // It ends at 100 s: then at 110, at 60, at 60 again, and at 70 s.
+    for (ttl, events) in [(100.0, 1), (50.0, 2), (50.0, 2), (60.0, 2)] {
+        let refresh = Request { ttl_s: Some(ttl), ..of(Op::Refresh, "a") };
+        assert!(world.ask(&refresh).granted);
+        assert_eq!(happened(&world.table).len(), events, "{ttl} s");
+    }
+    assert!(world.ask(&Request { ttl_s: Some(1.0), ..of(Op::Modify, "a") }).granted);
+    let last = world.table.events_since(2).1.next().unwrap();
+    assert_eq!((last.event, last.expires_s), (Happened::Changed, Some(1.0)));
 }
 
 /// Packets that wait in a class when it ends go on in the default class.

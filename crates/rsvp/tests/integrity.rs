@@ -6,7 +6,7 @@ mod support;
 use altq_rsvp::integrity::{
     Algorithm, IntegrityError, Key, Peers, Signature, Verdict, Window, sign, signature, verify,
 };
-use altq_rsvp::node::{Limits, Refusal};
+use altq_rsvp::node::{Limits, Neighbour, Prefix, Refusal};
 use altq_rsvp::wire::{Challenge, Message, Style, decode, encode};
 use support::messages::{PATH, PATH_MD5, PATH_SHA256, PATH_SHA384, PATH_SHA512};
 use support::router::{IN, OUT, Router, config, path, sender, session};
@@ -140,6 +140,19 @@ fn a_node_believes_a_neighbour_with_keys_only_what_is_signed() {
     let sent = router.resv(OUT, session(5004), Style::Fixed, &resv);
     let upstream = sent.iter().find(|transmit| transmit.interface == IN).unwrap();
     assert_eq!(verify(&upstream.message, &[key(Algorithm::HmacSha256)]).unwrap().sequence, 1);
+}
+
+/// A wide range without keys, listed first, does not stand in for a host with keys.
+#[test]
+fn the_narrowest_range_counts() {
+    let mut config = config();
+    config.interfaces[0].neighbours[0].keys = vec![key(Algorithm::HmacSha256)];
+    let prefix = Prefix { address: ip("10.0.1.0"), length: 24 };
+    config.interfaces[0].neighbours.insert(0, Neighbour { prefix, keys: Vec::new(), handshake: false });
+    let mut router = Router::new(config, 1e6);
+    assert!(router.path(session(5004), sender(4000), tspec(62_500.0, 10_000.0)).is_empty());
+    assert_eq!((router.refused(Refusal::Unsigned), router.node.sessions()), (1, 0));
+    assert_eq!(router.hear(IN, "10.0.1.1", "10.0.2.2", &signed(5, 4000)).len(), 1);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 mod support;
 
 use altq_rsvp::node::{Event, Prefix, ProxyError, Refusal, Route};
-use altq_rsvp::wire::{ErrorSpec, Flow, Flowspec, Hop, Message, Resv, ResvErr, Style, encode};
+use altq_rsvp::wire::{
+    Adspec, ErrorSpec, Flow, Flowspec, Hop, HopOffer, Message, Path, Resv, ResvErr, Style, Tspec, encode,
+};
 use support::router::{IN, OUT, R, Router, config, read, sender, session};
 use support::{S, ip, tspec};
 
@@ -35,6 +37,23 @@ fn a_path_is_answered_for_its_receiver() {
     assert!(sent.iter().all(|transmit| matches!(read(transmit), Message::Resv(_))) && sent.len() >= 2);
     assert!(router.path_tear(session(5004), sender(4000)).is_empty());
     assert_eq!((router.node.sessions(), router.node.next_timeout()), (0, None));
+}
+
+/// The packets that a receiver asks for are no larger than the path carries, which its Adspec says,
+/// and no smaller than the minimum policed unit, here 128 bytes.
+#[test]
+fn a_receiver_asks_for_packets_that_the_path_carries() {
+    let mut router = proxy();
+    let announced = tspec(62_500.0, 10_000.0);
+    let Message::Path(path) = support::router::path(session(5004), sender(4000), announced) else { panic!() };
+    for (mtu, max_packet) in [(9000, 1500), (1400, 1400), (100, 128)] {
+        let adspec = Some(Adspec::new(HopOffer { bandwidth: 1e6, latency_us: 0, mtu }));
+        let message = encode(&Message::Path(Path { adspec, ..path.clone() }), 64).unwrap();
+        let sent = router.hear(IN, "10.0.1.1", "10.0.2.2", &message);
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        let Message::Resv(resv) = read(&sent[0]) else { panic!("{sent:?}") };
+        assert_eq!(resv.flows[0].flowspec, Flowspec::ControlledLoad(Tspec { max_packet, ..announced }));
+    }
 }
 
 /// RFC 5946: what fails upstream is told to the sender by a PathErr.

@@ -3,12 +3,13 @@
 
 mod support;
 
-use altq_rsvp::node::{ConfigError, Limits, Node, Refusal, Transmit};
+use altq_rsvp::integrity::{Algorithm, Key, sign};
+use altq_rsvp::node::{ConfigError, Limits, Neighbour, Node, Prefix, Refusal, Transmit};
 use altq_rsvp::wire::{
-    Fault, Flow, Flowspec, Hop, IN_PLACE, Message, Path, PathErr, ResvErr, Sender, Session, Style, Tspec, decode,
-    encode, set_checksum,
+    Adspec, Fault, Flow, Flowspec, Hop, IN_PLACE, Message, Parameter, Path, PathErr, RawObject, ResvErr, Sender,
+    Service, Session, Style, Tspec, decode, encode, set_checksum,
 };
-use support::messages::{PATH, RESV_FF};
+use support::messages::{PATH, RESV_FF, RESV_TEAR};
 use support::router::{IN, OTHER, OUT, Router, config, path, read, reserved, sender, session};
 use support::{S, hex, ip, tspec};
 
@@ -101,6 +102,9 @@ fn paths_without_an_answer() {
     let multicast = Session { address: ip("224.1.2.3"), ..good.session };
     let message = other(Path { session: multicast, ..good.clone() });
     silent(&mut router, IN, "10.0.1.1", "224.1.2.3", &message, Refusal::Address);
+    // RFC 2205 A.1: the protocol is not 0.
+    let message = other(Path { session: Session { protocol: 0, ..good.session }, ..good.clone() });
+    silent(&mut router, IN, "10.0.1.1", "10.0.2.2", &message, Refusal::Values);
     // Destination port 0 with a source port, and destination port 0 where it is not allowed.
     let message = other(Path { session: session(0), ..good.clone() });
     silent(&mut router, IN, "10.0.1.1", "10.0.2.2", &message, Refusal::Ports);
@@ -141,6 +145,65 @@ fn reservations_with_an_answer() {
     let sent = router.hear(OUT, "10.0.12.2", "10.0.12.1", &message);
     assert_eq!((sent.len(), sent[0].interface), (1, OUT));
     assert_eq!(router.rates(OUT), [RATE]);
+}
+
+/// A ResvErr has one flow descriptor (RFC 2205 3.1.8), whatever the Resv had.
+#[test]
+fn an_answer_has_one_flow_descriptor() {
+    let mut router = Router::plain();
+    // A second filter, and an object of a class that must be understood.
+    let mut message = [&hex(RESV_FF)[..], &hex("000c0a010a00010100000fa1")[..], &hex("00087e0901020304")[..]].concat();
+    // 96 + 12 + 8 bytes.
+    message[6..8].copy_from_slice(&116_u16.to_be_bytes());
+    set_checksum(&mut message);
+    let sent = router.hear(OUT, "10.0.12.2", "10.0.12.1", &message);
+    assert_eq!(resv_err(&sent), (13, 0x7e09));
+    let Message::ResvErr(error) = read(&sent[0]) else { panic!("{sent:?}") };
+    assert_eq!(error.flow.filters, [sender(4000)]);
+    // 06: a style that RFC 2205 does not have. STYLE ends at byte 48.
+    let mut message = hex(RESV_FF);
+    assert_eq!(message[47], 0x0a);
+    message[47] = 0x1f;
+    set_checksum(&mut message);
+    let sent = router.hear(OUT, "10.0.12.2", "10.0.12.1", &message);
+    assert_eq!((sent.len(), sent[0].destination), (1, ip("10.0.12.2")));
+    // Header, SESSION and RSVP_HOP are 32 bytes. Then ERROR_SPEC has its header, an address and
+    // flags: 9 bytes.
+    assert_eq!((sent[0].message[1], &sent[0].message[41..44]), (4, &[6, 0, 0][..]));
+    assert_eq!(router.refused(Refusal::Style), 1);
+}
+
+/// A Resv with more flow descriptors than a session may have senders gets one answer, not one for
+/// each.
+#[test]
+fn a_message_is_not_answered_by_hundreds() {
+    let mut router = Router::plain();
+    let all: Vec<Sender> = (0..500).map(sender).collect();
+    let flows: Vec<(Tspec, &[Sender])> = all.chunks(1).map(|one| (usual(), one)).collect();
+    assert_eq!(resv_err(&router.resv(OUT, session(5004), Style::Fixed, &flows)), (23, 0));
+    assert_eq!(router.refused(Refusal::Limit), 1);
+    // As many as there may be senders are answered one by one.
+    assert_eq!(router.resv(OUT, session(5004), Style::Fixed, &flows[..64]).len(), 64);
+}
+
+/// A Resv may come by another interface than its handle names (RFC 2205 A.2), but a way without
+/// keys does not get around those of that interface.
+#[test]
+fn a_way_without_keys_does_not_get_around_keys() {
+    let key = Key { id: 1, algorithm: Algorithm::HmacSha256, secret: b"secret".to_vec() };
+    let mut config = config();
+    config.interfaces[1].neighbours[0].keys = vec![key.clone()];
+    // The same neighbour without keys, on the third interface.
+    let open = Neighbour { prefix: Prefix::host(ip("10.0.12.2")), keys: Vec::new(), handshake: false };
+    config.interfaces[2].neighbours.push(open);
+    let mut router = Router::new(config, 1e6);
+    router.path(session(5004), sender(4000), usual());
+    assert!(router.hear(OTHER, "10.0.12.2", "10.0.13.1", &hex(RESV_FF)).is_empty());
+    assert_eq!((router.rates(OUT).len(), router.refused(Refusal::Unsigned)), (0, 1));
+    router.hear(OUT, "10.0.12.2", "10.0.12.1", &sign(&hex(RESV_FF), &key, 1).unwrap());
+    assert_eq!(router.rates(OUT), [RATE]);
+    router.hear(OTHER, "10.0.12.2", "10.0.13.1", &hex(RESV_TEAR));
+    assert_eq!((router.rates(OUT), router.refused(Refusal::Unsigned)), (vec![RATE], 2));
 }
 
 /// A Resv with the handle of an interface where no Path went, or of none.
@@ -228,6 +291,34 @@ fn limits() {
     router.resv(OUT, session(1), Style::Fixed, &[(tspec(50_000.0, 1_000.0), &[sender(4000)])]);
     assert_eq!(router.rates(OUT), [50_000.0_f32]);
     assert_eq!(router.refused(Refusal::Limit), 3);
+}
+
+/// What a Path carries along is bounded, and so are the senders of all sessions together.
+#[test]
+fn what_paths_may_take() {
+    let mut limited = config();
+    limited.limits = Limits { paths: 2, ..Limits::default() };
+    let mut router = Router::new(limited, 1e6);
+    let Message::Path(good) = path(session(5004), sender(4000), usual()) else { panic!() };
+    let hear = |router: &mut Router, path: Path| {
+        router.hear(IN, "10.0.1.1", "10.0.2.2", &encode(&Message::Path(path), 64).unwrap())
+    };
+    // With its header of 4 bytes an object of 4,092 bytes is 4,096.
+    let policy = |bytes: usize| vec![RawObject { class: 14, ctype: 1, body: vec![0; bytes] }];
+    let refused = hear(&mut router, Path { passed_on: policy(4096), ..good.clone() });
+    assert_eq!((path_err(&refused), router.node.paths().len()), ((23, 0), 0));
+    hear(&mut router, Path { passed_on: policy(4092), ..good.clone() });
+    assert_eq!(router.node.paths().len(), 1);
+    let parameters = vec![Parameter { id: 4, flags: 0, words: vec![0; 200] }];
+    let adspec = Adspec { services: vec![Service { number: 1, broken: false, parameters }] };
+    let refused = hear(&mut router, Path { adspec: Some(adspec), ..good });
+    assert_eq!(path_err(&refused), (23, 0));
+    // A second sender, in another session, and no third one before another has gone.
+    router.path(session(5005), sender(4000), usual());
+    assert_eq!(path_err(&router.path(session(5006), sender(4000), usual())), (23, 0));
+    router.path_tear(session(5005), sender(4000));
+    router.path(session(5006), sender(4000), usual());
+    assert_eq!((router.node.paths().len(), router.refused(Refusal::Limit)), (2, 3));
 }
 
 /// A flood of Paths for sessions that nobody knows leaves memory bounded and other sessions alive.

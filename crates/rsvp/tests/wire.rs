@@ -148,6 +148,27 @@ fn a_flowspec_left_out() {
 }
 
 #[test]
+fn styles_and_services_that_are_not_known() {
+    // STYLE is at byte 40, its body at 44.
+    let mut message = hex(RESV_FF);
+    message[47] = 0x1f;
+    set_checksum(&mut message);
+    assert_eq!(fault(&message), (44, Fault::UnknownStyle));
+    // A FLOWSPEC of service 9, in words: how many follow, the service, and zeros.
+    let golden = hex(RESV_FF);
+    let of = |words: u16| {
+        let mut flowspec = [(8 + 4 * words).to_be_bytes(), [9, 2], [0, 0], words.to_be_bytes()].concat();
+        flowspec.extend([9, 0, 0, 0]);
+        flowspec.resize(8 + 4 * usize::from(words), 0);
+        with_objects(RESV_FF, &[&golden[8..48], &flowspec[..], &golden[84..]].concat())
+    };
+    // 63 words and the one before them are 256 bytes.
+    let Message::Resv(resv) = decode(&of(63)).unwrap().message else { panic!() };
+    assert!(matches!(resv.flows[0].flowspec, Flowspec::Other { service: 9, .. }));
+    assert_eq!(fault(&of(64)), (48, Fault::Value("a FLOWSPEC of more than 256 bytes")));
+}
+
+#[test]
 fn what_can_be_told_without_parsing() {
     let hop = Hop { address: ip("10.0.1.1"), handle: 7 };
     assert_eq!(peek_hop(&hex(PATH)), Some(hop));

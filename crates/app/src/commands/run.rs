@@ -1,6 +1,7 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
 mod answers;
+mod away;
 mod confined;
 mod heart;
 mod listen;
@@ -58,7 +59,8 @@ pub struct Args {
     #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
     /// Sets links with `path kernel` up and ends; `altq stop` takes them away
-    #[arg(long, conflicts_with_all = ["json", "quiet", "duration", "realtime", "no_socket", "group", "subscribers"])]
+    #[arg(long, conflicts_with_all = ["json", "quiet", "interval", "duration", "subscribers", "supervise"])]
+    #[arg(conflicts_with_all = ["socket", "no_socket", "group", "socket_mode"])]
     detach: bool,
     /// Runs with real-time priority (SCHED_FIFO) and keeps idle processors from sleeping, so that
     /// timers stay exact on a busy machine and packets are seen at once on an idle one
@@ -97,8 +99,9 @@ pub struct Args {
     #[arg(long, conflicts_with = "json")]
     supervise: bool,
     /// With --supervise: a worker that is silent for so long is killed, so that packets pass
-    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = patience)]
-    watchdog: Nanos,
+    /// [default: 150ms]
+    #[arg(long, value_name = "TIME", value_parser = patience)]
+    watchdog: Option<Nanos>,
     /// With --supervise: the user that the worker becomes once everything is open [default: altq,
     /// if there is one]
     #[arg(long, value_name = "NAME")]
@@ -168,7 +171,16 @@ fn interval(word: &str) -> Result<Nanos, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
+    if let Some(why) = misplaced(args) {
+        eprintln!("altq run: {why}");
+        return Ok(Exit::Usage);
+    }
+    let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
+    let policy = match &wire {
+        None => args.policy.load(),
+        Some(wire) => reload::first(wire)?,
+    };
+    let Some(policy) = policy else { return Ok(Exit::Usage) };
     let links = match choose(&policy, args.link.as_deref()) {
         Ok(links) => links,
         Err(message) => {
@@ -181,6 +193,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         print_findings(&refused, &policy.sources, false);
         return Ok(Exit::Usage);
     }
+    if args.worker.is_none() {
+        said_of_links(args, &policy, &links);
+    }
     if args.detach {
         return Ok(detach(&links));
     }
@@ -189,7 +204,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             Ok(socket) => socket,
             Err(exit) => return Ok(exit),
         };
-        return supervise::supervise(args, &links, socket.as_ref());
+        return supervise::supervise(args, &policy, &links, socket.as_ref());
     }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
@@ -212,7 +227,6 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(socket) => socket,
         Err(exit) => return Ok(exit),
     };
-    let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
     if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
     }
@@ -256,6 +270,50 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
 }
 
+/// The options about altq's own loops that were given.
+fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
+    let given = [
+        ("--realtime", args.realtime),
+        ("--spin", args.spin > 0),
+        ("--processors", !args.processors.is_empty()),
+        ("--xdp", args.xdp != Choice::Off),
+    ];
+    given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
+}
+
+/// Why an option has no place beside the others.
+fn misplaced(args: &Args) -> Option<String> {
+    if args.detach
+        && let Some(option) = of_loops(args).next()
+    {
+        return Some(format!(
+            "{option} is about loops of altq's own, but with --detach the kernel alone executes the links; leave one \
+             of the two out"
+        ));
+    }
+    let of_workers =
+        [("--watchdog", args.watchdog.is_some()), ("--user", args.user.is_some()), ("--unconfined", args.unconfined)];
+    let (option, _) = of_workers.into_iter().find(|(_, given)| *given)?;
+    let supervised = args.supervise || args.worker.is_some();
+    (!supervised).then(|| format!("{option} is about a worker, and there is none without --supervise; write that too"))
+}
+
+/// Says which links are left out, and which options change nothing.
+fn said_of_links(args: &Args, policy: &Policy, links: &[&Link]) {
+    if args.link.is_none() && links.iter().all(|link| link.device.is_some()) {
+        for link in policy.links.iter().filter(|link| link.device.is_none()) {
+            eprintln!("altq run: link {} has no device, so it is left out", link.name);
+        }
+    }
+    // --realtime keeps processors awake whoever works, and --xdp is said where bridges are opened.
+    let idle = of_loops(args).find(|option| ["--spin", "--processors"].contains(option));
+    if let Some(option) = idle
+        && links.iter().all(|link| link.path() == Some(Path::Kernel))
+    {
+        eprintln!("altq run: the kernel executes all links, so {option} makes no packet faster");
+    }
+}
+
 /// Sets links up that the kernel executes, and leaves them.
 fn detach(links: &[&Link]) -> Exit {
     if let Some(link) = links.iter().find(|link| link.path() != Some(Path::Kernel)) {
@@ -281,9 +339,13 @@ fn detach(links: &[&Link]) -> Exit {
     }
 }
 
-/// The links to run: the one with this name, or all that have a device.
+/// The links to run: the one with this name, or all that have a device. If none has one, all of
+/// them, which are then refused with the reason.
 fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, String> {
-    let Some(name) = name else { return Ok(policy.links.iter().collect()) };
+    let Some(name) = name else {
+        let with_device: Vec<&Link> = policy.links.iter().filter(|link| link.device.is_some()).collect();
+        return Ok(if with_device.is_empty() { policy.links.iter().collect() } else { with_device });
+    };
     match policy.links.iter().find(|link| link.name == name) {
         Some(link) => Ok(vec![link]),
         None => {

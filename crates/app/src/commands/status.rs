@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 fn line(link: &LinkStatus) -> String {
     let state = if link.state == BYPASS { "BYPASS: packets pass unshaped," } else { link.state.as_str() };
     let why = link.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
-    let drift = link.drift.iter().flatten().map(|what| format!("    differs: {what}\n")).collect::<String>();
+    let drift = link.drift.iter().map(|what| format!("    differs: {what}\n")).collect::<String>();
     format!("link {}: {state} since {} by {}{why}\n{drift}", link.name, ago(link.since_s), link.path)
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_link_that_is_not_shaped_is_said_loudly() {
-        let link = |state: &str, reason: Option<&str>, drift: Option<Vec<String>>| LinkStatus {
+        let link = |state: &str, reason: Option<&str>, drift: Vec<String>| LinkStatus {
             name: "up".to_owned(),
             path: "nfqueue".to_owned(),
             state: state.to_owned(),
@@ -64,8 +64,8 @@ mod tests {
             reason: reason.map(str::to_owned),
             drift,
         };
-        assert_eq!(line(&link("shaping", None, None)), "link up: shaping since 1 h 2 min by nfqueue\n");
-        let bypass = link("bypass", Some("the worker was killed"), Some(vec!["no rules".to_owned()]));
+        assert_eq!(line(&link("shaping", None, Vec::new())), "link up: shaping since 1 h 2 min by nfqueue\n");
+        let bypass = link("bypass", Some("the worker was killed"), vec!["no rules".to_owned()]);
         let expected = "link up: BYPASS: packets pass unshaped, since 1 h 2 min by nfqueue: the worker was killed\n    \
                         differs: no rules\n";
         assert_eq!(line(&bypass), expected);

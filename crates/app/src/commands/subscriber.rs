@@ -1,6 +1,7 @@
 //! `altq subscriber`: classes of subscribers in a running altq (docs/service.md). For hooks of
 //! RADIUS, DHCP and PPP: the same again changes nothing.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -181,13 +182,19 @@ fn text(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Reads a subscriber from each line. Empty lines, and what stands behind `#`, say nothing.
+/// Reads a subscriber from each line. Empty lines, and what stands behind `#`, say nothing. All are
+/// checked before the first is sent.
 fn lines(text: &str) -> Result<Vec<Written>, String> {
     let mut subscribers = Vec::new();
+    // In which line each of them is.
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split_once('#').map_or(line, |(before, _)| before);
         if !line.trim().is_empty() {
             let one = read(line.split_whitespace()).map_err(|message| format!("line {number}: {message}"))?;
+            if let Some(before) = places.insert(one.id.clone(), number) {
+                return Err(format!("line {number}: {} is in line {before} already", one.id));
+            }
             subscribers.push(one);
         }
     }
@@ -226,6 +233,7 @@ fn read<'a>(words: impl Iterator<Item = &'a str>) -> Result<Written, String> {
             return Err(format!("{id}: {what}"));
         }
     }
+    subscriber.check().map_err(|fault| fault.to_string())?;
     Ok(subscriber)
 }
 
@@ -274,6 +282,9 @@ mod tests {
             ("a addr=10.0.0.1 down=5", "line 1: a: down=5: 5 of what?"),
             ("a addr=10.0.0.1 down=5mbps", "two ways"),
             ("# nobody", "there are no subscribers"),
+            ("a addr=10.0.0.300 down=1Mbit/s", "line 1: subscriber a: `10.0.0.300` is no IPv4 or IPv6 address"),
+            ("a addr=10.0.0.1,10.0.0.1 down=1Mbit/s", "10.0.0.1 is given twice"),
+            ("a addr=::1 l=1Mbit/s\n\nb addr=::2 l=1Mbit/s\na addr=::3 l=1Mbit/s", "line 4: a is in line 1 already"),
         ] {
             let said = lines(line).unwrap_err();
             assert!(said.contains(why), "{line}: {said}");

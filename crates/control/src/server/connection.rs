@@ -182,7 +182,7 @@ impl Connection {
             // An empty line asks nothing.
             Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => return,
             Ok(Some(line)) => answer(&line, &self.peer, writers, service),
-            Err(_) => (None, Err(too_long(most))),
+            Err(_) => (None, Err(too_long(most, &self.peer, writers))),
         };
         self.reply = Some(match result {
             Ok((body, watching)) => {

@@ -245,10 +245,14 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
     }
 }
 
-/// The fault for a line that is too long.
-fn too_long(most: usize) -> Fault {
-    let fault = Fault::new(Code::Usage, format!("a line has at most {most} bytes"));
-    fault.help("send more subscribers in several requests")
+/// The fault for a line that is too long. What whoever may only read may ask is shorter.
+fn too_long(most: usize, peer: &Peer, writers: &Writers) -> Fault {
+    match writers.check(peer, Right::Write) {
+        Ok(()) => {
+            Fault::usage(format!("a line has at most {most} bytes")).help("send more subscribers in several requests")
+        }
+        Err(fault) => Fault { message: format!("{}: a line has at most {most} bytes", fault.message), ..fault },
+    }
 }
 
 /// The longest line that a client may send, in bytes.

@@ -103,10 +103,12 @@ fn each_request_gets_a_reply_in_order_whatever_its_pieces() {
 fn a_long_line_is_refused_and_the_next_one_answered() {
     let running = |name, uid| Running::new(name, Limits::default(), uid);
     let (reader, writer) = (running("long-read", 7), running("long", 0));
-    for (server, most) in [(&reader, crate::request::READ_LINE), (&writer, crate::request::WRITE_LINE)] {
+    // Whoever may only read has tried to change something.
+    for (server, most, code) in [(&reader, crate::request::READ_LINE, 6), (&writer, crate::request::WRITE_LINE, 2)] {
         let text = [vec![b' '; most + 1], b"\n{\"op\":\"status\"}\n".to_vec()].concat();
         let lines = answers(server, &text, 10_000);
         assert!(lines[0].contains(&format!("at most {most} bytes")), "{}", lines[0]);
+        assert!(lines[0].contains(&format!("\"code\":{code},")), "{}", lines[0]);
         assert!(lines[1].contains(r#""ok":true"#) && lines.len() == 2, "{lines:?}");
     }
     reader.end();
@@ -171,7 +173,10 @@ fn replies_that_wait_need_no_more_memory_than_allowed() {
     for stream in &mut waiting {
         stream.write_all(b"{\"op\":\"stat\"}\n").unwrap();
     }
-    std::thread::sleep(Duration::from_millis(200));
+    // Each has begun to get it. A socket holds only a part, so the rest waits.
+    for stream in &mut waiting {
+        stream.read_exact(&mut [0]).unwrap();
+    }
     assert_eq!(server.end(), 8);
 }
 

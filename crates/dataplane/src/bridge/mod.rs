@@ -69,7 +69,7 @@ fn loop_of<E: Edge + Send + 'static>(
         Some(link) => {
             let mut shaper = Shaper::new(link, from, edge, tuning)?;
             channel(senders, link, stop, &mut shaper);
-            Box::new(move |snapshots| shaper.run(snapshots))
+            Box::new(move |report| shaper.run(report))
         }
         None => Box::new(move |_| forward(edge)),
     })
@@ -125,9 +125,9 @@ pub(crate) fn add(
     let work = make(from, link, OneWay::open(input, output, guard, stop, starting.spin)?)?;
     starting.add(
         format!("altq {from}>{to}"),
-        Box::new(move |snapshots| {
+        Box::new(move |report| {
             let _lock = lock;
-            work(snapshots)
+            work(report)
         }),
     );
     Ok(())

@@ -28,7 +28,7 @@ pub struct Detached {
 }
 
 /// The folder of this network namespace, which has the number of an inode.
-fn folder() -> io::Result<PathBuf> {
+pub(super) fn folder() -> io::Result<PathBuf> {
     let namespace = fs::read_link("/proc/thread-self/ns/net")?;
     let digits = |c: &char| c.is_ascii_digit();
     let number: String = namespace.to_string_lossy().chars().filter(digits).collect();
@@ -48,7 +48,11 @@ pub fn detached() -> Result<Vec<Detached>, Error> {
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(io)?;
-        let text = fs::read_to_string(entry.path()).map_err(io)?;
+        let text = match fs::read_to_string(entry.path()) {
+            // Another process has taken the link away just now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            text => text.map_err(io)?,
+        };
         let mut words = text.split_whitespace();
         let Some(interface) = words.next() else { continue };
         found.push(Detached {
@@ -59,6 +63,14 @@ pub fn detached() -> Result<Vec<Detached>, Error> {
     }
     found.sort_by(|one, other| one.link.cmp(&other.link));
     Ok(found)
+}
+
+/// What was set up on an interface for a direction, if something was.
+///
+/// # Errors
+/// As [`detached`].
+pub(super) fn on(name: &str, ingress: bool) -> Result<Option<Detached>, Error> {
+    Ok(detached()?.into_iter().find(|one| one.interface == name && one.ingress == ingress))
 }
 
 /// Sets links up and leaves them. One that stood on another interface goes there. After an error
@@ -109,16 +121,21 @@ pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
 /// Takes a link away. False if its interface has nothing of altq's any more.
 ///
 /// # Errors
-/// As [`take_away`].
+/// As [`take_away`]; [`Error::Held`] if a process shapes there now.
 pub fn stop(detached: &Detached) -> Result<bool, Error> {
+    let _lock = Lock::take(&detached.interface, detached.ingress)?;
     let gone = match take_away(&detached.interface, detached.ingress) {
         // The interface has gone, and its qdiscs with it.
         Err(Error::NoInterface { .. }) => false,
         gone => gone?,
     };
     let io = |error| Error::of("noting which links stand", error);
-    match fs::remove_file(folder().map_err(io)?.join(&detached.link)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io(error)),
-        _ => Ok(gone),
+    let folder = folder().map_err(io)?;
+    match fs::remove_file(folder.join(&detached.link)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
     }
+    // It stays while other links stand. A network namespace that comes later may have the number.
+    let _ = fs::remove_dir(&folder);
+    Ok(gone)
 }

@@ -78,10 +78,10 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
 /// `altq run --detach` has set up there.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel refuses it.
+/// [`Error::Kernel`] if the kernel refuses it; [`Error::Io`] and others if it is not known what
+/// `altq run --detach` has set up, and then everything stays.
 pub(crate) fn sweep(name: &str, ingress: bool) -> Result<(), Error> {
-    let stands = |one: &Detached| one.interface == name && one.ingress == ingress;
-    if detached().unwrap_or_default().iter().any(stands) {
+    if detached::on(name, ingress)?.is_some() {
         return Ok(());
     }
     match take_away(name, ingress) {
@@ -94,12 +94,17 @@ pub(crate) fn sweep(name: &str, ingress: bool) -> Result<(), Error> {
 /// What differs between a link and what the kernel has, a sentence each.
 ///
 /// # Errors
-/// [`Error::Kernel`] if the kernel does not show it.
+/// [`Error::NoInterface`]; [`Error::Kernel`] if the kernel does not show it.
 pub fn drifted(name: &str, ingress: bool, link: &Link) -> Result<Vec<String>, Error> {
+    let interface = find(name)?;
     let mut ask = open()?;
     let host = host(&mut ask, name)?;
-    let (device, name) = place(&mut ask, name, ingress)?;
-    tree::drift(&mut ask, device, &name, link, &host)
+    let (device, shapes) = place(&mut ask, name, ingress)?;
+    let mut lines = tree::drift(&mut ask, device, &shapes, link, &host)?;
+    if ingress && !redirects(&mut ask, interface.index)? {
+        lines.push(format!("what comes in at {name} is not redirected to {shapes}"));
+    }
+    Ok(lines)
 }
 
 /// What each class of a link counted.
@@ -113,23 +118,38 @@ pub fn counted(name: &str, ingress: bool, link: &Link) -> Result<Counted, Error>
     tree::counters(&mut ask, device, &name, link, &host)
 }
 
-/// Refuses an interface whose packets qdiscs shape that a process has set up and left.
-///
-/// # Errors
-/// [`Error::Foreign`].
-pub(crate) fn refuse_beside(name: &str, ingress: bool) -> Result<(), Error> {
-    // Where the kernel does not say what stands there, it is not altq's.
-    let stands = || -> Result<bool, Error> {
+/// Whether qdiscs of altq's stand on an interface. Where the kernel does not say what stands there,
+/// it is not altq's.
+fn stands(name: &str, ingress: bool) -> bool {
+    let read = || -> Result<bool, Error> {
         let mut ask = open()?;
         let (device, name) = place(&mut ask, name, ingress)?;
         Ok(switch::read(&mut ask, device, &name)?.is_some())
     };
-    if stands().unwrap_or(false) {
-        return Err(Error::Foreign(format!(
-            "`altq run --detach` has set qdiscs up on {name}, which shape the same packets; `altq stop` takes them away"
-        )));
-    }
-    Ok(())
+    read().unwrap_or(false)
+}
+
+/// Refuses an interface whose packets a link shapes that `altq run --detach` has set up there.
+///
+/// # Errors
+/// [`Error::Foreign`].
+pub(crate) fn refuse_detached(name: &str, ingress: bool) -> Result<(), Error> {
+    let set_up = detached::on(name, ingress).unwrap_or_default();
+    let Some(Detached { link, .. }) = set_up.filter(|_| stands(name, ingress)) else { return Ok(()) };
+    Err(Error::Foreign(format!(
+        "`altq run --detach` has set link `{link}` up on {name}, which shapes the same packets; `altq stop {link}` \
+         takes it away"
+    )))
+}
+
+/// As [`refuse_detached`]; and takes qdiscs away that a killed process has left, because nothing
+/// else would, and they shape the same packets.
+///
+/// # Errors
+/// [`Error::Foreign`]; [`Error::Kernel`] if what was left stays.
+pub(crate) fn make_way(name: &str, ingress: bool) -> Result<(), Error> {
+    refuse_detached(name, ingress)?;
+    if stands(name, ingress) { take_away(name, ingress).map(drop) } else { Ok(()) }
 }
 
 /// The device that shapes: the interface, or the ifb for what comes in there.
@@ -165,7 +185,9 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
         _ => {}
     }
     let redirected = redirected.is_some();
-    let error = match build_ingress(ask, interface.index, &made, redirected, link, host) {
+    // A process that was killed may have left the qdisc without its filter.
+    let there = (redirected, redirected && redirects(ask, interface.index)?);
+    let error = match build_ingress(ask, interface.index, &made, there, link, host) {
         Ok(done) => return Ok(done),
         Err(error) => error,
     };
@@ -177,11 +199,12 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
     }
 }
 
+/// `there`: whether the interface has the qdisc for what comes in, and the filter that redirects.
 fn build_ingress(
     ask: &mut dyn Ask,
     interface: u32,
     made: &str,
-    redirected: bool,
+    there: (bool, bool),
     link: &Link,
     host: &Host,
 ) -> Result<Done, Error> {
@@ -191,8 +214,10 @@ fn build_ingress(
     let device = index(ask, made)?.ok_or_else(|| Error::NoInterface { name: made.to_owned() })?;
     // An ifb carries packets with the header of the interface at which they came in.
     let done = tree::set_up(ask, device, made, link, host)?;
-    if !redirected {
+    if !there.0 {
         asked(ask, &message::ingress_qdisc(interface), "for the qdisc `ingress` (CONFIG_NET_SCH_INGRESS)")?;
+    }
+    if !there.1 {
         let what = "to redirect what comes in (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)";
         asked(ask, &message::redirect(interface, device), what)?;
     }
@@ -224,6 +249,12 @@ fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: Option<&str>) 
 fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> {
     let found = qdiscs(ask, device)?.into_iter().find(|found| found.parent == INGRESS_PARENT);
     Ok(found.map(|found| found.kind))
+}
+
+/// Whether a filter redirects what comes in at a device.
+fn redirects(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
+    let found = filters(ask, device, INGRESS)?;
+    Ok(found.iter().any(|found| message::leads(&found.kind, &found.options)))
 }
 
 /// The index of a device; `None` if there is none of this name.

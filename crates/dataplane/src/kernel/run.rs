@@ -10,13 +10,13 @@ use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{counted, find, set_up, take_away};
+use super::{counted, find, refuse_detached, set_up, take_away};
 use crate::edge::EdgeCounters;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::running::Starting;
 use crate::shaper::Tuning;
-use crate::stats::{ClassStat, Snapshot, Work};
+use crate::stats::{ClassStat, Report, Snapshot, Work};
 use crate::stop::Stop;
 use crate::sys::wait::now;
 
@@ -24,12 +24,15 @@ use crate::sys::wait::now;
 struct Standing {
     name: String,
     ingress: bool,
+    /// True if it was taken away, or is to stay.
     gone: bool,
 }
 
 impl Standing {
     fn take_away(&mut self) -> Result<(), Error> {
-        self.gone = true;
+        if std::mem::replace(&mut self.gone, true) {
+            return Ok(());
+        }
         match take_away(&self.name, self.ingress) {
             // The interface has gone, and its qdiscs with it.
             Err(Error::NoInterface { .. }) => Ok(()),
@@ -47,7 +50,7 @@ impl Drop for Standing {
     }
 }
 
-/// Sets a link up, and adds the loop that counts and in the end takes it away.
+/// Sets a link up, and adds the loop that counts and in the end takes it away, or leaves it.
 pub(crate) fn add(
     starting: &mut Starting,
     name: &str,
@@ -56,8 +59,9 @@ pub(crate) fn add(
     tuning: Tuning,
 ) -> Result<(), Error> {
     let lock = Lock::take(name, ingress)?;
+    refuse_detached(name, ingress)?;
     set_up(name, ingress, link)?;
-    let mut standing = Standing { name: name.to_owned(), ingress, gone: false };
+    let mut standing = Standing { name: name.to_owned(), ingress, gone: starting.leave_rules };
     let does = if ingress { "what comes in at" } else { "what leaves by" };
     starting.notes.push(format!("link {}: {does} {name}, by the kernel's qdiscs", link.name));
     let stop = starting.stop.clone();
@@ -66,9 +70,9 @@ pub(crate) fn add(
     let direction = if ingress { '<' } else { '>' };
     starting.add(
         format!("altq {direction}{name}"),
-        Box::new(move |snapshots| {
+        Box::new(move |report| {
             let _lock = lock;
-            let result = watch(&standing.name, standing.ingress, &stands, tuning, &stop, snapshots);
+            let result = watch(&standing.name, standing.ingress, &stands, tuning, &stop, report);
             result.and(standing.take_away())
         }),
     );
@@ -83,7 +87,7 @@ fn watch(
     stands: &Mutex<Arc<Link>>,
     tuning: Tuning,
     stop: &Stop,
-    snapshots: &mut dyn FnMut(Snapshot),
+    report: &mut dyn FnMut(Report),
 ) -> Result<(), Error> {
     let began = now();
     let mut before: Option<Snapshot> = None;
@@ -112,7 +116,7 @@ fn watch(
         };
         match shot {
             Ok(Some(shot)) => {
-                snapshots(shot.clone());
+                report(Report::Whole(shot.clone()));
                 before = Some(shot);
             }
             Ok(None) => {}

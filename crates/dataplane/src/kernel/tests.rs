@@ -4,9 +4,9 @@
 use std::io;
 use std::process::Command;
 
-use altq_config::{Language, Link, parse_str};
+use altq_config::{Device, Language, Link, parse_str};
 use altq_kernel::message::{self, Message};
-use altq_kernel::{Handle, Host, ifb};
+use altq_kernel::{Handle, Host, Protocol, ifb};
 
 use super::switch::SWITCH;
 use super::wire::{Ask, Refused, Socket, cut_short};
@@ -180,4 +180,86 @@ fn a_fault_at_any_request_leaves_the_interface_as_it_was() {
 #[test]
 fn a_fault_at_any_request_leaves_what_comes_in_as_it_was() {
     in_a_namespace(true, || at_each_request(true));
+}
+
+/// What a killed process has left is taken away. What `altq run --detach` has set up stays, and
+/// nobody else shapes beside it. Where it is not known which of the two it is, everything stays.
+#[test]
+fn what_a_killed_process_leaves_is_swept_and_what_is_to_stay_is_not() {
+    for ingress in [false, true] {
+        in_a_namespace(ingress, move || {
+            let [mut link, ..] = links();
+            link.device = Some(Device::Interface { name: NAME.to_owned(), ingress });
+            let clean = state();
+            super::sweep(NAME, ingress).unwrap();
+            assert_eq!(state(), clean, "there was nothing");
+            for away in [super::sweep as fn(&str, bool) -> Result<(), Error>, super::make_way] {
+                super::set_up(NAME, ingress, &link).unwrap();
+                assert_ne!(state(), clean);
+                away(NAME, ingress).unwrap();
+                assert_eq!(state(), clean);
+            }
+            let folder = super::detached::folder().unwrap();
+            if let Err(error) = std::fs::create_dir_all(folder.parent().unwrap()) {
+                return eprintln!("SKIPPED in part: links cannot be noted here ({error})");
+            }
+            super::detach(&[&link]).unwrap();
+            let stood = state();
+            super::sweep(NAME, ingress).unwrap();
+            for refuse in [super::refuse_detached as fn(&str, bool) -> Result<(), Error>, super::make_way] {
+                let error = refuse(NAME, ingress).unwrap_err();
+                assert!(matches!(error, Error::Foreign(_)) && error.to_string().contains("`altq stop wan`"), "{error}");
+            }
+            assert_eq!(state(), stood, "it is to stay");
+            let all = super::detached().unwrap();
+            assert_eq!(all, [super::Detached { link: "wan".to_owned(), interface: NAME.to_owned(), ingress }]);
+            assert!(super::stop(&all[0]).unwrap());
+            assert_eq!(state(), clean);
+            assert!(!folder.exists(), "no note is left");
+            // A file in the place of the notes: they cannot be read.
+            super::set_up(NAME, ingress, &link).unwrap();
+            let stood = state();
+            std::fs::write(&folder, "").unwrap();
+            let swept = super::sweep(NAME, ingress);
+            std::fs::remove_file(&folder).unwrap();
+            assert!(swept.is_err() && state() == stood);
+            super::sweep(NAME, ingress).unwrap();
+            assert_eq!(state(), clean);
+        });
+    }
+}
+
+/// A qdisc for what comes in whose filter is missing, as a process leaves it that is killed between
+/// the two, redirects nothing: that is said, and the next start mends it.
+#[test]
+fn a_missing_redirection_is_found_and_made_again() {
+    in_a_namespace(true, || {
+        let [link, ..] = links();
+        super::set_up(NAME, true, &link).unwrap();
+        let stood = state();
+        assert_eq!(super::drifted(NAME, true, &link).unwrap(), Vec::<String>::new());
+        let gone = message::delete_filters(find(NAME).unwrap().index, INGRESS, 1, Protocol::All);
+        Socket::open().unwrap().ask(&gone).unwrap();
+        assert_eq!(super::drifted(NAME, true, &link).unwrap(), ["what comes in at eth0 is not redirected to ifb4eth0"]);
+        assert_eq!(super::set_up(NAME, true, &link).unwrap(), Done::Stood);
+        assert_eq!(state(), stood);
+        assert!(super::take_away(NAME, true).unwrap());
+    });
+}
+
+/// Whoever takes a link away does not take it from a process that shapes there now.
+#[test]
+fn a_link_is_not_stopped_under_a_process_that_shapes() {
+    in_a_namespace(false, || {
+        let [mut link, ..] = links();
+        link.device = Some(Device::Interface { name: NAME.to_owned(), ingress: false });
+        super::set_up(NAME, false, &link).unwrap();
+        let stood = state();
+        let stale = super::Detached { link: "wan".to_owned(), interface: NAME.to_owned(), ingress: false };
+        let lock = crate::lock::Lock::take(NAME, false).unwrap();
+        let held = super::stop(&stale);
+        assert!(matches!(held, Err(Error::Held { .. })) && state() == stood, "{held:?}");
+        drop(lock);
+        assert!(super::stop(&stale).unwrap());
+    });
 }

@@ -48,7 +48,7 @@ pub(crate) fn add(
 ) -> Result<(), Error> {
     find(name)?;
     let lock = Lock::take(name, ingress)?;
-    kernel::refuse_beside(name, ingress)?;
+    kernel::make_way(name, ingress)?;
     let place = Place {
         interface: name,
         ingress,
@@ -91,9 +91,9 @@ pub(crate) fn add(
     let (stop, holding, leaves) = (starting.stop.clone(), starting.holding.one_more(), starting.leave_rules);
     starting.add(
         format!("altq {direction}{name}"),
-        Box::new(move |snapshots| {
+        Box::new(move |report| {
             let _lock = lock;
-            let result = shaper.run(snapshots);
+            let result = shaper.run(report);
             // First the packets are let go, here and in all other queues, then the rules are taken
             // away, and then the queue. What comes meanwhile goes on at once.
             shaper.edge().release();

@@ -49,8 +49,7 @@ impl Prober {
     pub fn due(&mut self, now: Nanos) -> Option<(usize, u16)> {
         let at = self.reflectors.iter().position(|reflector| reflector.due <= now)?;
         let reflector = self.reflectors.get_mut(at)?;
-        // One that is late does not make the others come closer together.
-        reflector.due = now.saturating_add(PROBE_EVERY);
+        reflector.due = next_due(reflector.due, now);
         let sequence = reflector.sequence;
         reflector.sequence = sequence.wrapping_add(1);
         if reflector.open.len() >= MOST_OPEN {
@@ -79,6 +78,16 @@ impl Prober {
     }
 }
 
+/// When the next probe of a reflector is due, after one that was due at `due` and is sent `now`. It
+/// keeps its place between those of the other reflectors: else a time in which nothing was sent
+/// would bring them together for good, and all votes would be equally old. But two probes of a
+/// reflector are not closer together than half the time between them.
+fn next_due(due: Nanos, now: Nanos) -> Nanos {
+    let missed = now.saturating_sub(due) / PROBE_EVERY;
+    let next = due.saturating_add(PROBE_EVERY.saturating_mul(missed.saturating_add(1)));
+    if next.saturating_sub(now) < PROBE_EVERY / 2 { next.saturating_add(PROBE_EVERY) } else { next }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +99,7 @@ mod tests {
         let mut prober = Prober::new(2);
         assert_eq!((prober.next(), prober.due(0), prober.due(0)), (0, Some((0, 0)), None));
         assert_eq!((prober.next(), prober.due(125 * MS)), (125 * MS, Some((1, 0))));
-        // 10 ms late: the next one comes 250 ms later.
+        // 10 ms late; the next one is due at 500 ms.
         assert_eq!((prober.due(260 * MS), prober.next()), (Some((0, 1)), 375 * MS));
         assert_eq!(prober.answered(0, 1), Some(260 * MS));
         assert_eq!((prober.answered(0, 1), prober.answered(1, 7), prober.answered(9, 0)), (None, None, None));
@@ -99,6 +108,16 @@ mod tests {
         assert_eq!([1_125 * MS; 3].map(|now| prober.given_up(now)), [Some((0, 0)), Some((1, 125 * MS)), None]);
         // A late answer counts.
         assert_eq!(prober.answered(1, 0), Some(125 * MS));
+    }
+
+    #[test]
+    fn a_time_without_probes_does_not_bring_reflectors_together() {
+        let mut prober = Prober::new(2);
+        assert_eq!(prober.due(0), Some((0, 0)));
+        // At 400 ms both are late. The second one's next place is at 625 ms. The first one's is at
+        // 500 ms, which is too soon, so it is at 750 ms.
+        assert_eq!([400 * MS; 3].map(|now| prober.due(now)), [Some((0, 1)), Some((1, 0)), None]);
+        assert_eq!((prober.next(), prober.due(625 * MS), prober.next()), (625 * MS, Some((1, 1)), 750 * MS));
     }
 
     #[test]

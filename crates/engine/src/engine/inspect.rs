@@ -18,7 +18,7 @@ impl Engine {
                 total += self.own_counters(id);
             }
         }
-        if let Some(bytes) = self.borrowed_by_scheduler(class) {
+        if let Some(bytes) = self.borrowed(class) {
             total.borrowed_bytes = bytes;
         }
         total
@@ -36,7 +36,7 @@ impl Engine {
             }
         }
         for id in ids {
-            if let Some(bytes) = self.borrowed_by_scheduler(id) {
+            if let Some(bytes) = self.borrowed(id) {
                 all[id as usize].borrowed_bytes = bytes;
             }
         }
@@ -61,6 +61,25 @@ impl Engine {
             queued_packets: u64::from(leaf.packets),
             queued_bytes: u64::from(leaf.bytes),
         }
+    }
+
+    /// One more than the highest class number that is, or was, in use.
+    pub fn numbers(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// The first counter of these names that its scheduler keeps for a class.
+    pub fn scheduler_counter(&self, class: ClassId, names: &[&str]) -> Option<u64> {
+        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists)?;
+        let place = &self.places[class as usize];
+        let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
+        let mut found = None;
+        self.nodes[node as usize].inner.report_counters(slot, &mut |name, count| {
+            if names.contains(&name) {
+                found.get_or_insert(count);
+            }
+        });
+        found
     }
 
     /// What its scheduler counts for a class, by name, and what its meter counts: packets and bytes
@@ -191,7 +210,9 @@ impl Engine {
         order
     }
 
-    pub(super) fn borrowed_by_scheduler(&self, class: ClassId) -> Option<u64> {
+    /// The bytes that a class has borrowed, where its scheduler counts that for classes with
+    /// classes below them. Elsewhere it is the sum over those.
+    pub fn borrowed(&self, class: ClassId) -> Option<u64> {
         let place = self.places.get(class as usize)?;
         if !self.leaves[class as usize].exists {
             return None;

@@ -2,6 +2,7 @@ use altq_config::{Language, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::edge::Blocked;
 use altq_dataplane::shaper::{Shaper, Tuning};
+use altq_dataplane::stats::Totals;
 use altq_dataplane::vnet::{GSO_TCPV6, NEEDS_CSUM, Vnet};
 use altq_engine::headers::parse_ethernet;
 use altq_engine::random::SplitMix64;
@@ -224,8 +225,8 @@ fn a_link_in_a_tunnel() {
     let edge = Tunnelled::new(channel, configured(1500));
     let mut shaper =
         Shaper::new(&policy.links[0], "a", edge, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
-    let mut last = None;
-    shaper.run(|snapshot| last = Some(snapshot)).unwrap();
+    let (mut totals, mut last) = (Totals::default(), None);
+    shaper.run(|report| last = Some(totals.sum(report))).unwrap();
     let (last, out) = (last.unwrap(), shaper.edge().edge.departed());
     let stat = &last.classes[policy.links[0].class("tunnel").unwrap() as usize].counters;
     assert_eq!((stat.sent_packets, stat.sent_bytes), (out.len() as u64, 1000 * out.len() as u64));

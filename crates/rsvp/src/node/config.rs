@@ -1,5 +1,6 @@
 //! What an operator decides: interfaces, neighbours, keys, proxies, limits.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use thiserror::Error;
@@ -46,7 +47,8 @@ pub struct Interface {
     pub sign: Option<Key>,
 }
 
-/// Neighbours that are believed.
+/// Neighbours that are believed. Of several on an interface whose ranges have an address, that with
+/// the narrowest range counts; of equal ones the first.
 #[derive(Debug, Clone)]
 pub struct Neighbour {
     /// Their addresses.
@@ -94,8 +96,12 @@ impl Prefix {
 pub struct Limits {
     /// Sessions.
     pub sessions: usize,
-    /// Senders of a session, which is also the most filters of a reservation. At most 1000.
+    /// Senders of a session, which is also the most filters of a reservation, and the most flow
+    /// descriptors of a Resv. At most 1000.
     pub senders: usize,
+    /// Senders of all sessions together. One takes up to 10 kB, most of it what its Path carries
+    /// along.
+    pub paths: usize,
     /// Reservation requests of all sessions.
     pub reservations: usize,
     /// Reservation requests of one neighbour.
@@ -103,6 +109,9 @@ pub struct Limits {
     /// Messages a second and neighbour that are about sessions that are known, and how many at
     /// once.
     pub known: (u64, u64),
+    /// The same of all neighbours of an interface together that have no keys: without keys,
+    /// whoever forges messages writes another neighbour's address into each.
+    pub open: (u64, u64),
     /// Messages a second and interface that are about other sessions, and how many at once.
     pub unknown: (u64, u64),
     /// The shortest time between two changes of one reservation, nanoseconds. A change that comes
@@ -121,9 +130,11 @@ impl Default for Limits {
         Limits {
             sessions: 10_000,
             senders: 64,
+            paths: 20_000,
             reservations: 10_000,
             reservations_of_neighbour: 5_000,
             known: (2_000, 4_000),
+            open: (4_000, 8_000),
             unknown: (500, 2_000),
             change_ns: SECOND,
             k: 3,
@@ -196,6 +207,7 @@ impl Config {
         let limits = &self.limits;
         for (name, value) in [
             ("sessions", limits.sessions),
+            ("senders of all sessions", limits.paths),
             ("reservations", limits.reservations),
             ("reservations of a neighbour", limits.reservations_of_neighbour),
         ] {
@@ -209,7 +221,11 @@ impl Config {
         if !(1..=20).contains(&limits.k) {
             return Err(ConfigError::Limit("K"));
         }
-        let rates = [("messages about known sessions", limits.known), ("other messages", limits.unknown)];
+        let rates = [
+            ("messages about known sessions", limits.known),
+            ("messages of neighbours without keys", limits.open),
+            ("other messages", limits.unknown),
+        ];
         for (name, (rate, burst)) in rates {
             if !(1..=1_000_000).contains(&rate) || !(1..=1_000_000).contains(&burst) {
                 return Err(ConfigError::Limit(name));
@@ -240,8 +256,11 @@ impl Interface {
         self.addresses.iter().copied().find(|address| address.is_ipv6() == like.is_ipv6())
     }
 
-    /// The neighbour with an address.
+    /// The neighbour with an address: that of the narrowest range, so that a wide range without
+    /// keys does not stand in for a host that has some.
     pub(super) fn neighbour(&self, address: IpAddr) -> Option<&Neighbour> {
-        self.neighbours.iter().find(|neighbour| neighbour.prefix.contains(address))
+        let found = self.neighbours.iter().filter(|neighbour| neighbour.prefix.contains(address));
+        // Of equal ones this takes the first.
+        found.min_by_key(|neighbour| Reverse(neighbour.prefix.length))
     }
 }

@@ -62,6 +62,13 @@ pub(super) fn key_of(session: &Session, at: &TcKey) -> String {
     }
 }
 
+/// The session that such a name is about.
+fn session_of(key: &str) -> Option<Session> {
+    let mut parts = key.strip_prefix("rsvp:")?.split(['/', '#']);
+    let (address, protocol, port) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(Session { address: address.parse().ok()?, protocol: protocol.parse().ok()?, port: port.parse().ok()? })
+}
+
 impl Node {
     /// Makes, changes or prolongs a reservation. One that is refused leaves what was there before,
     /// unless that is for senders only whose packets no longer go there.
@@ -207,14 +214,13 @@ impl Node {
     /// important one (`code` 12, RFC 2205 B), or because it expired there. The next hops are told,
     /// and their requests go. True if there was such a reservation.
     pub fn withdrawn(&mut self, now: u64, world: &mut World<'_>, key: &str, code: u8, value: u16) -> bool {
-        let found = self.sessions.iter().find_map(|(session, state)| {
-            let at = state.installed.keys().find(|at| key_of(session, at) == key)?;
-            Some((*session, *at))
-        });
-        let Some((session, at)) = found else {
+        let Some(session) = session_of(key) else {
             return false;
         };
         let Some(state) = self.sessions.get_mut(&session) else {
+            return false;
+        };
+        let Some(at) = state.installed.keys().copied().find(|at| key_of(&session, at) == key) else {
             return false;
         };
         state.installed.remove(&at);
@@ -233,5 +239,25 @@ impl Node {
     pub(super) fn error(&self, interface: u32, like: IpAddr, (code, value, flags): (u8, u16, u8)) -> Option<ErrorSpec> {
         let node = self.config.interface(interface)?.own(like)?;
         Some(ErrorSpec { node, flags, code, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_session_it_is_about() {
+        for address in ["10.0.2.2", "2001:db8::2", "::ffff:10.0.2.2"] {
+            let session = Session { address: address.parse().unwrap(), protocol: 17, port: 5004 };
+            let sender = Sender::new(session.address, 4000);
+            for filter in [None, Some(sender)] {
+                let key = key_of(&session, &TcKey { interface: 7, filter });
+                assert_eq!(session_of(&key), Some(session), "{key}");
+            }
+        }
+        for wrong in ["", "rsvp:", "rsvp:10.0.2.2/17", "10.0.2.2/17/5004#7", "rsvp:10.0.2.2/17/70000#7"] {
+            assert_eq!(session_of(wrong), None, "{wrong}");
+        }
     }
 }

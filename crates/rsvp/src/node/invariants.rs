@@ -17,19 +17,24 @@ impl Node {
     /// # Errors
     /// A sentence on what does not hold.
     pub fn invariants(&self) -> Result<(), String> {
-        let mut requests = 0;
+        let (mut requests, mut senders) = (0, 0);
         for (session, state) in &self.sessions {
             must(!state.is_empty(), session, "a session without state")?;
             self.paths_hold(session, state)?;
             self.requests_hold(session, state)?;
             self.reservations_hold(session, state)?;
             requests += state.requests.len();
+            senders += state.paths.len();
+        }
+        if senders != self.senders {
+            return Err(format!("{senders} senders, counted as {}", self.senders));
         }
         if requests != self.requests || requests != self.requests_of.values().sum::<usize>() {
             return Err(format!("{requests} requests, counted as {}", self.requests));
         }
         let limits = &self.config.limits;
-        if self.sessions.len() > limits.sessions || requests > limits.reservations {
+        let full = self.sessions.len() > limits.sessions || senders > limits.paths;
+        if full || requests > limits.reservations {
             return Err("more state than the limits allow".into());
         }
         for timer in self.timers.all() {

@@ -65,6 +65,8 @@ pub struct Node {
     peers: Peers,
     sequence: Sequence,
     counters: Counters,
+    /// How many senders there are in all sessions.
+    senders: usize,
     /// How many requests there are, in all and of each next hop.
     requests: usize,
     requests_of: BTreeMap<IpAddr, usize>,
@@ -82,10 +84,11 @@ impl Node {
         Ok(Node {
             sessions: BTreeMap::new(),
             timers: Timers::default(),
-            rates: Rates::new(limits.known, limits.unknown),
+            rates: Rates::new(limits.known, limits.unknown, limits.open),
             peers: Peers::default(),
             sequence: Sequence::starting_at(config.first_sequence),
             counters: Counters::default(),
+            senders: 0,
             requests: 0,
             requests_of: BTreeMap::new(),
             out: VecDeque::new(),

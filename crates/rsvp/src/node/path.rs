@@ -13,6 +13,13 @@ use crate::wire::{
 /// The refresh period where no interface says one, milliseconds.
 const DEFAULT_REFRESH_MS: u32 = 30_000;
 
+/// The most bytes of POLICY_DATA and unknown objects that a Path may carry along: they are kept as
+/// long as its state.
+const MOST_PASSED_ON: usize = 4096;
+
+/// The most words of an ADSPEC. One with guaranteed service has 19 (RFC 2210 3.3).
+const MOST_ADSPEC: usize = 128;
+
 impl Node {
     /// RFC 2209, PATH MESSAGE ARRIVES.
     pub(super) fn on_path(
@@ -42,8 +49,7 @@ impl Node {
         };
         let changed = old.is_none_or(|old| old.differs(&psb));
         let traffic_changed = old.is_none_or(|old| old.tspec != psb.tspec || old.edge != psb.edge);
-        let hop_changed = old.is_none_or(|old| old.previous != psb.previous);
-        state.paths.insert(sender, psb);
+        self.senders += usize::from(state.paths.insert(sender, psb).is_none());
         let expires = now.saturating_add(lifetime(path.refresh_ms, self.config.limits.k));
         self.timers.set(Timer::PathExpires(session, sender), expires);
         if traffic_changed {
@@ -55,10 +61,10 @@ impl Node {
         }
         if traffic_changed || moved {
             self.retune(now, world, session);
-            self.answer_for_receiver(now, world, session, sender);
         }
         // RFC 2205 3.6: a new previous hop gets its Resv at once.
-        if traffic_changed || moved || hop_changed {
+        if changed || traffic_changed || moved {
+            self.answer_for_receiver(now, world, session, sender);
             self.sync(now, world, session);
         }
         Ok(())
@@ -71,6 +77,10 @@ impl Node {
         let goes_there = arrived.destination == session.address;
         if !goes_there || !is_unicast(session.address) || !is_unicast(sender.address) {
             return Err(Refusal::Address);
+        }
+        // RFC 2205 A.1: the protocol is not 0.
+        if session.protocol == 0 {
+            return Err(Refusal::Values);
         }
         let Select::Port(port) = sender.select else {
             return Err(Refusal::FlowLabel);
@@ -87,8 +97,14 @@ impl Node {
             self.refuse_path(arrived.interface, path, code::TRAFFIC_CONTROL, traffic::BAD_TSPEC);
             return Err(Refusal::Values);
         }
+        let passed_on: usize = path.passed_on.iter().map(|object| 4 + object.body.len()).sum();
+        if passed_on > MOST_PASSED_ON || path.adspec.as_ref().is_some_and(|adspec| adspec.words() > MOST_ADSPEC) {
+            self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
+            return Err(Refusal::Limit);
+        }
+        let one_more = self.senders < self.config.limits.paths;
         let Some(state) = self.sessions.get(session) else {
-            return if self.sessions.len() < self.config.limits.sessions {
+            return if one_more && self.sessions.len() < self.config.limits.sessions {
                 Ok(())
             } else {
                 self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
@@ -106,7 +122,7 @@ impl Node {
             // This node announces the sender itself.
             Some(psb) if psb.previous.interface == LOCAL => Err(Refusal::OwnHop),
             Some(_) => Ok(()),
-            None if state.paths.len() < self.config.limits.senders => Ok(()),
+            None if one_more && state.paths.len() < self.config.limits.senders => Ok(()),
             None => {
                 self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
                 Err(Refusal::Limit)
@@ -234,6 +250,7 @@ impl Node {
             return;
         };
         state.blockades.remove(&sender);
+        self.senders -= 1;
         for timer in [
             Timer::PathRefresh(session, sender),
             Timer::PathExpires(session, sender),

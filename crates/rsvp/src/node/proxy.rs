@@ -7,13 +7,14 @@ use super::event::Event;
 use super::state::{LOCAL, Phop, Psb, Rsb, RsbKey, Wanted};
 use super::world::World;
 use super::{Node, nobody};
-use crate::wire::{Adspec, HopOffer, Sender, Session, Style, Tspec, is_unicast};
+use crate::wire::{Adspec, HopOffer, Sender, Session, Style, Tspec, is_unicast, parameter, service};
 
 /// Why a proxy call did nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProxyError {
-    /// The session's or the sender's address is not a unicast address, or they differ in family.
-    #[error("the session and the sender have unicast addresses of one family")]
+    /// The session's or the sender's address is not a unicast address, or they differ in family, or
+    /// the session has no protocol.
+    #[error("the session and the sender have unicast addresses of one family, and the session a protocol")]
     Address,
     /// Ports: the session's is 0, or 0 stands beside another one.
     #[error("destination port 0 is not allowed, or another session of this address and protocol differs in it")]
@@ -50,7 +51,7 @@ impl Node {
         tspec: Tspec,
     ) -> Result<(), ProxyError> {
         let one_family = session.address.is_ipv6() == sender.address.is_ipv6();
-        if !one_family || !is_unicast(session.address) || !is_unicast(sender.address) {
+        if !one_family || !is_unicast(session.address) || !is_unicast(sender.address) || session.protocol == 0 {
             return Err(ProxyError::Address);
         }
         let zero = session.port == 0 && !(self.config.port_zero && sender.port() == Some(0));
@@ -62,12 +63,13 @@ impl Node {
         }
         let limits = &self.config.limits;
         let (sessions, senders) = (limits.sessions, limits.senders);
+        let full = self.senders >= limits.paths;
         match self.sessions.get(&session) {
-            None if self.sessions.len() >= sessions => return Err(ProxyError::Limit),
+            None if full || self.sessions.len() >= sessions => return Err(ProxyError::Limit),
             None => {}
             Some(state) => match state.paths.get(&sender) {
                 Some(psb) if psb.previous.interface != LOCAL => return Err(ProxyError::Foreign),
-                None if state.paths.len() >= senders => return Err(ProxyError::Limit),
+                None if full || state.paths.len() >= senders => return Err(ProxyError::Limit),
                 _ => {}
             },
         }
@@ -88,7 +90,7 @@ impl Node {
             out: old.and_then(|old| old.out),
             told: old.and_then(|old| old.told),
         };
-        state.paths.insert(sender, psb);
+        self.senders += usize::from(state.paths.insert(sender, psb).is_none());
         self.tell(Event::Path { session, sender, tspec });
         self.reroute(world, session, sender);
         self.send_path(now, world, session, sender);
@@ -188,7 +190,12 @@ impl Node {
         if other_style || !state.is_live(LOCAL, &sender) || !has_room {
             return;
         }
-        if let Some(tspec) = state.paths.get(&sender).map(|psb| psb.tspec) {
+        if let Some(psb) = state.paths.get(&sender) {
+            // RFC 2210: a receiver asks for no larger packets than the path carries, which the
+            // Adspec says; a router on the way would refuse them (01/03).
+            let carries = psb.adspec.as_ref().and_then(|adspec| adspec.word(service::GENERAL, parameter::MTU));
+            let max_packet = psb.tspec.max_packet.min(carries.unwrap_or(u32::MAX)).max(psb.tspec.min_unit);
+            let tspec = Tspec { max_packet, ..psb.tspec };
             let wanted = Wanted { style: Style::Fixed, filters: vec![sender], tspec };
             // Nothing is asked of traffic control here, so this is never refused.
             let _never_refused = self.request(now, world, session, key, (wanted, 0));

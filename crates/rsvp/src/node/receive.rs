@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::counters::Refusal;
 use super::event::Arrived;
+use super::rate::About;
 use super::world::{Route, World};
 use super::{Node, Output};
 use crate::integrity::{self, Verdict};
@@ -37,37 +38,49 @@ impl Node {
         }
         self.authenticate(now, world, arrived, &header, peer)?;
         // A message with a digest has passed it by now, so a forger cannot use up the rate of a
-        // neighbour that signs.
-        let known = wire::peek_session(arrived.message).is_some_and(|session| self.sessions.contains_key(&session));
-        if !self.rates.take(now, arrived.interface, peer, known) {
+        // neighbour that signs. A challenge has none, and is about no session.
+        let session = wire::peek_session(arrived.message).filter(|_| header.kind != kind::CHALLENGE);
+        let known = session.is_some_and(|session| self.sessions.contains_key(&session));
+        let about = match (known, self.has_keys(arrived.interface, peer)) {
+            (false, _) => About::Unknown,
+            (true, false) => About::Open,
+            (true, true) => About::Signed,
+        };
+        if !self.rates.take(now, arrived.interface, peer, about) {
             return Err(Refusal::Rate);
         }
+        // Class and C-type are the value of errors 13 and 14.
+        let object = |class: u8, ctype: u8| u16::from_be_bytes([class, ctype]);
         let decoded = match wire::decode(arrived.message) {
             Ok(decoded) => decoded,
             Err(error) => {
-                return match error.fault {
+                let (error, why) = match error.fault {
                     Fault::UnknownClass { class, ctype } => {
-                        self.bounce(arrived, peer, (code::UNKNOWN_CLASS, class, ctype))
+                        ((code::UNKNOWN_CLASS, object(class, ctype)), Refusal::UnknownObject)
                     }
                     Fault::UnknownType { class, ctype } => {
-                        self.bounce(arrived, peer, (code::UNKNOWN_TYPE, class, ctype))
+                        ((code::UNKNOWN_TYPE, object(class, ctype)), Refusal::UnknownObject)
                     }
-                    _ => Err(Refusal::Malformed),
+                    // RFC 2205 B: error 06.
+                    Fault::UnknownStyle if header.kind == kind::RESV => ((code::UNKNOWN_STYLE, 0), Refusal::Style),
+                    _ => return Err(Refusal::Malformed),
                 };
+                return self.bounce(arrived, peer, error, why);
             }
         };
         self.counters.receive(header.kind);
         if let Some(unknown) = decoded.unknown {
             let code = if unknown.known_class { code::UNKNOWN_TYPE } else { code::UNKNOWN_CLASS };
-            return self.bounce(arrived, peer, (code, unknown.class, unknown.ctype));
+            let error = (code, object(unknown.class, unknown.ctype));
+            return self.bounce(arrived, peer, error, Refusal::UnknownObject);
         }
         match decoded.message {
             Message::Path(path) => self.on_path(now, world, arrived, header.send_ttl, path),
-            Message::Resv(resv) => self.on_resv(now, world, resv),
+            Message::Resv(resv) => self.on_resv(now, world, arrived, resv),
             Message::PathErr(error) => self.on_path_err(arrived, error),
             Message::ResvErr(error) => self.on_resv_err(now, world, arrived, error),
             Message::PathTear(tear) => self.on_path_tear(now, world, arrived, &tear),
-            Message::ResvTear(tear) => self.on_resv_tear(now, world, &tear),
+            Message::ResvTear(tear) => self.on_resv_tear(now, world, arrived, &tear),
             Message::ResvConf(conf) => self.on_resv_conf(world, arrived, conf),
             // Both were dealt with when their sender was authenticated.
             Message::Challenge(_) | Message::Response(_) => Ok(()),
@@ -113,10 +126,27 @@ impl Node {
         }
     }
 
+    /// Whether a neighbour on an interface has keys.
+    fn has_keys(&self, interface: u32, neighbour: IpAddr) -> bool {
+        let listed = self.config.interface(interface).and_then(|interface| interface.neighbour(neighbour));
+        listed.is_some_and(|neighbour| !neighbour.keys.is_empty())
+    }
+
+    /// Whether what came by one interface may speak for a neighbour on the interface that its
+    /// handle names. Both may differ (RFC 2205 A.2). If that neighbour has keys, the message must
+    /// have been checked by the same ones, or a way without keys would get around them.
+    pub(super) fn speaks_for(&self, arrived: &Arrived<'_>, handle: u32, neighbour: IpAddr) -> Result<(), Refusal> {
+        let listed = self.config.interface(handle).ok_or(Refusal::Branch)?;
+        let there = listed.neighbour(neighbour).ok_or(Refusal::Neighbour)?;
+        let here = self.config.interface(arrived.interface).and_then(|interface| interface.neighbour(neighbour));
+        let is_checked = here.is_some_and(|here| here.keys == there.keys && (here.handshake || !there.handshake));
+        if there.keys.is_empty() || is_checked { Ok(()) } else { Err(Refusal::Unsigned) }
+    }
+
     /// RFC 2747 4.3: a challenge is answered by the same object, signed. The rate is that of
     /// messages about unknown sessions, because anybody may send one.
     fn on_challenge(&mut self, now: u64, arrived: &Arrived<'_>, peer: IpAddr) -> Result<(), Refusal> {
-        if !self.rates.take(now, arrived.interface, peer, false) {
+        if !self.rates.take(now, arrived.interface, peer, About::Unknown) {
             return Err(Refusal::Rate);
         }
         // Without a key there is nothing to prove.
@@ -133,7 +163,7 @@ impl Node {
     /// A message between two other nodes, which the kernel gave to this one because of its router
     /// alert option: it goes on untouched.
     fn pass_on(&mut self, now: u64, world: &mut World<'_>, arrived: &Arrived<'_>) -> Result<(), Refusal> {
-        if !self.rates.take(now, arrived.interface, arrived.source, false) {
+        if !self.rates.take(now, arrived.interface, arrived.source, About::Unknown) {
             return Err(Refusal::Rate);
         }
         if arrived.ttl <= 1 {
@@ -157,22 +187,23 @@ impl Node {
         Ok(())
     }
 
-    /// RFC 2205 3.10: an object that must be understood and is not is answered with error 13 or 14,
-    /// whose value is class and C-type.
+    /// Answers a Path or Resv that cannot be read as a whole with an error, which is code and value
+    /// (RFC 2205 3.10), and refuses it for the reason `why`.
     fn bounce(
         &mut self,
         arrived: &Arrived<'_>,
         peer: IpAddr,
-        (code, class, ctype): (u8, u8, u8),
+        (code, value): (u8, u16),
+        why: Refusal,
     ) -> Result<(), Refusal> {
         let interface = self.config.interface(arrived.interface).ok_or(Refusal::Interface)?;
         let node = interface.own(peer).ok_or(Refusal::Address)?;
-        let error = ErrorSpec { node, flags: 0, code, value: u16::from_be_bytes([class, ctype]) };
+        let error = ErrorSpec { node, flags: 0, code, value };
         let hop = Hop { address: node, handle: interface.id };
         if let Some(answer) = wire::bounce(arrived.message, error, hop, super::send::TTL) {
             self.send_bytes(arrived.interface, peer, answer);
         }
-        Err(Refusal::UnknownObject)
+        Err(why)
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::Node;
 use super::counters::Refusal;
+use super::event::Arrived;
 use super::install::NotInstalled;
 use super::state::{RsbKey, Wanted};
 use super::timing::{Timer, lifetime};
@@ -23,16 +24,17 @@ struct Asked {
 
 impl Node {
     /// RFC 2209, RESV MESSAGE ARRIVES. Every flow descriptor is judged by itself.
-    pub(super) fn on_resv(&mut self, now: u64, world: &mut World<'_>, resv: Resv) -> Result<(), Refusal> {
+    pub(super) fn on_resv(
+        &mut self,
+        now: u64,
+        world: &mut World<'_>,
+        arrived: &Arrived<'_>,
+        resv: Resv,
+    ) -> Result<(), Refusal> {
         // The outgoing interface is the handle that this node's Path brought to the next hop (RFC
         // 2205 A.2), which is not always the interface that the Resv came by.
         let interface = resv.hop.handle;
-        let Some(listed) = self.config.interface(interface) else {
-            return Err(Refusal::Branch);
-        };
-        if listed.neighbour(resv.hop.address).is_none() {
-            return Err(Refusal::Neighbour);
-        }
+        self.speaks_for(arrived, interface, resv.hop.address)?;
         let asked = Asked {
             session: resv.session,
             interface,
@@ -41,6 +43,14 @@ impl Node {
             confirm: resv.confirm,
             lifetime: lifetime(resv.refresh_ms, self.config.limits.k),
         };
+        // No session has so many senders. One answer is enough, or a single message would be
+        // answered by a thousand.
+        if resv.flows.len() > self.config.limits.senders {
+            if let Some(flow) = resv.flows.into_iter().next() {
+                self.refuse_flow(&asked, flow, (code::SYSTEM, 0, 0));
+            }
+            return Err(Refusal::Limit);
+        }
         let mut result = self.check_style(&asked, &resv.flows);
         if result.is_ok() {
             for flow in resv.flows {

@@ -28,8 +28,15 @@ impl Node {
 
     /// RFC 2209: a ResvTear matches session, next hop, style and filters; its flowspecs do not
     /// count. It stops where something else is still reserved for the same senders.
-    pub(super) fn on_resv_tear(&mut self, now: u64, world: &mut World<'_>, tear: &ResvTear) -> Result<(), Refusal> {
+    pub(super) fn on_resv_tear(
+        &mut self,
+        now: u64,
+        world: &mut World<'_>,
+        arrived: &Arrived<'_>,
+        tear: &ResvTear,
+    ) -> Result<(), Refusal> {
         let (session, interface, next_hop) = (tear.session, tear.hop.handle, tear.hop.address);
+        self.speaks_for(arrived, interface, next_hop)?;
         let state = self.sessions.get(&session).ok_or(Refusal::NoState)?;
         let is_meant = |key: &RsbKey, rsb: &Rsb| {
             key.interface == interface

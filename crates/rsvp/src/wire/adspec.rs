@@ -121,6 +121,11 @@ impl Adspec {
         }
     }
 
+    /// How many words its services take on the wire.
+    pub(crate) fn words(&self) -> usize {
+        self.services.iter().map(|service| 1 + words_of(service)).sum()
+    }
+
     pub(crate) fn read(object: &Object<'_>) -> Result<Adspec, WireError> {
         let what = "ADSPEC";
         if object.ctype != 2 {
@@ -158,8 +163,7 @@ impl Adspec {
     }
 
     pub(crate) fn write(&self, writer: &mut Writer) {
-        let words_of = |service: &Service| service.parameters.iter().map(|p| 1 + p.words.len()).sum::<usize>();
-        let words: usize = self.services.iter().map(|service| 1 + words_of(service)).sum();
+        let words = self.words();
         writer.object(class::ADSPEC, 2, |body| {
             body.u32(u32::try_from(words & 0xffff).unwrap_or(0));
             for service in &self.services {
@@ -177,6 +181,11 @@ impl Adspec {
             }
         });
     }
+}
+
+/// How many words the parameters of a service take on the wire.
+fn words_of(service: &Service) -> usize {
+    service.parameters.iter().map(|parameter| 1 + parameter.words.len()).sum()
 }
 
 /// The smaller bandwidth. A value that is no number is no bandwidth.

@@ -5,6 +5,7 @@ use super::address::{ErrorSpec, Hop, Session};
 use super::bytes::Writer;
 use super::encode::{finish, write_raw};
 use super::header::{Header, kind};
+use super::message::Style;
 use super::object::{Object, Objects, RawObject, class};
 
 /// The first readable object of a class. The walk ends at the first fault.
@@ -24,8 +25,8 @@ pub fn peek_session(message: &[u8]) -> Option<Session> {
 }
 
 /// The PathErr or ResvErr that answers a Path or Resv whose objects are not all understood (RFC
-/// 2205 3.10): session, error, and the sender or flow descriptor as it came. `hop` is this node,
-/// for a ResvErr.
+/// 2205 3.10): session, error, and the sender or flow descriptor as it came. A ResvErr has one flow
+/// descriptor (RFC 2205 3.1.8); of several it has the first. `hop` is this node, for a ResvErr.
 ///
 /// None if the message is of another type, has no session, or is too damaged to be answered. The
 /// answer has no objects but those named, so it is at most 12 (IPv6: 24) bytes longer than the
@@ -38,8 +39,17 @@ pub fn bounce(message: &[u8], error: ErrorSpec, hop: Hop, send_ttl: u8) -> Optio
         _ => return None,
     };
     let (session, _) = Session::read(&first(message, class::SESSION)?).ok()?;
+    // The filters of SE belong to one descriptor. Of another style each one is a descriptor.
+    let style = first(message, class::STYLE).and_then(|style| style.body.last().copied());
+    let shares = style.and_then(|low| Style::from_vector(u32::from(low))) == Some(Style::Shared);
+    let (mut flowspecs, mut filters) = (0, 0);
     let mut objects: Vec<RawObject> = Vec::new();
     for object in Objects::new(message).map_while(Result::ok) {
+        flowspecs += u32::from(object.class == class::FLOWSPEC);
+        filters += u32::from(object.class == class::FILTER_SPEC);
+        if flowspecs > 1 || (filters > 1 && !shares) {
+            break;
+        }
         if copied.contains(&object.class) {
             objects.push(object.to_raw());
         }

@@ -334,14 +334,15 @@ fn read_refresh(object: &Object<'_>) -> Result<u32, WireError> {
     }
 }
 
-/// STYLE (RFC 2205 A.7). A style that is not known is refused as one that is not offered would be.
+/// STYLE (RFC 2205 A.7). A style that is not known is a fault of its own: it is answered with the
+/// same error 06 as one that is not offered.
 fn read_style(object: &Object<'_>) -> Result<Style, WireError> {
     if object.ctype != 1 {
         return Err(object.unknown_type());
     }
     object.sized(4)?;
     let vector = Reader::new(object.body, object.body_at()).u32("STYLE")? & 0x00ff_ffff;
-    Style::from_vector(vector).ok_or(WireError::new(object.body_at(), Fault::Value("an unknown style")))
+    Style::from_vector(vector).ok_or(WireError::new(object.body_at(), Fault::UnknownStyle))
 }
 
 /// CHALLENGE (RFC 2747 4.3).

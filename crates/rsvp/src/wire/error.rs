@@ -72,6 +72,9 @@ pub enum Fault {
         /// Its C-type.
         ctype: u8,
     },
+    /// A style that RFC 2205 does not have.
+    #[error("an unknown style")]
+    UnknownStyle,
     /// A required object is missing.
     #[error("{0} is missing")]
     Missing(&'static str),

@@ -18,6 +18,10 @@ pub mod service {
 /// The parameter that holds a token bucket (RFC 2215 3.6).
 const TOKEN_BUCKET: u8 = 127;
 
+/// The most bytes of a FLOWSPEC's body that is kept of a service that is not known. Those that have
+/// been published have 44 at most. It is repeated in the answer for each sender.
+const MOST_OTHER: usize = 256;
+
 /// The parameter that holds rate and slack of guaranteed service (RFC 2212, RFC 2210 3.2.2).
 const RSPEC: u8 = 130;
 
@@ -136,6 +140,9 @@ impl Flowspec {
         let at = reader.at();
         let (number, rest) = service_header(&mut reader, what)?;
         if number != service::CONTROLLED_LOAD && number != service::GUARANTEED {
+            if object.body.len() > MOST_OTHER {
+                return Err(WireError::new(object.at, Fault::Value("a FLOWSPEC of more than 256 bytes")));
+            }
             return Ok(Flowspec::Other { service: number, body: object.body.to_vec() });
         }
         if usize::from(rest) + 2 != words {

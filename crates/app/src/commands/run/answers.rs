@@ -1,7 +1,8 @@
 //! Answers what clients of the control socket ask (docs/control.md).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use altq_config::{Link, Path};
 use altq_control::document::{Changed, LinkStatus, Status, Subscribers, Text};
@@ -24,6 +25,9 @@ use crate::exit::Exit;
 
 /// What a client is told if nobody says how wide its terminal is.
 const WIDTH: usize = 100;
+/// How long it holds what was found by a look at the kernel's qdiscs: to compare 5,000 classes
+/// takes a part of a second.
+const LOOKED: Duration = Duration::from_secs(1);
 
 /// The one who answers.
 pub struct Answers {
@@ -32,6 +36,8 @@ pub struct Answers {
     wire: Option<Wire>,
     /// The latest document about counters: whoever asks for the same gets it too.
     latest: Option<Latest>,
+    /// When the kernel's qdiscs were looked at, and what differs, by link.
+    looked: Option<(Instant, BTreeMap<String, Vec<String>>)>,
 }
 
 struct Latest {
@@ -44,7 +50,7 @@ struct Latest {
 impl Answers {
     /// Answers about these links.
     pub fn new(live: Arc<Live>, wire: Option<Wire>) -> Answers {
-        Answers { live, wire, latest: None }
+        Answers { live, wire, latest: None, looked: None }
     }
 
     /// Tells the supervisor of a change that was made.
@@ -55,13 +61,29 @@ impl Answers {
         }
     }
 
-    fn status(&self) -> Status {
+    /// Looks at the kernel's qdiscs, if that was not done just now.
+    fn look(&mut self) {
+        if self.looked.as_ref().is_some_and(|(at, _)| at.elapsed() < LOOKED) {
+            return;
+        }
+        let names: Vec<String> = self.live.lock().names().into_iter().map(str::to_owned).collect();
+        let differ = |name: String| {
+            let drift = self.live.drift(&name);
+            (name, drift)
+        };
+        self.looked = Some((Instant::now(), names.into_iter().map(differ).collect()));
+    }
+
+    fn status(&mut self) -> Status {
+        self.look();
+        let looked = self.looked.as_ref().map(|(_, found)| found);
         let live = self.live.lock();
         let since_s = self.live.since.elapsed().as_secs();
         let link = |name: &str| {
             let link = live.roster.link(name)?;
             let (path, state) = (path(link).to_owned(), state(link).to_owned());
-            Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift: None })
+            let drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift })
         };
         Status::of(live.names().into_iter().filter_map(link).collect())
     }

@@ -81,6 +81,12 @@ impl Live {
         self.reach.replace(link)
     }
 
+    /// What differs between a link that the kernel executes and what the kernel shows, a sentence
+    /// each; nothing for other links.
+    pub fn drift(&self, link: &str) -> Vec<String> {
+        self.reach.drift(link)
+    }
+
     /// Reaches the loops.
     #[cfg(feature = "experiments")]
     pub fn reach(&self) -> &Reach {

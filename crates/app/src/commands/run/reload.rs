@@ -1,9 +1,10 @@
 //! SIGHUP: the policy is read again, and what runs is changed in place if it can be.
 
-use altq_config::{Language, Link, Path, Policy, parse_str};
+use altq_config::{Link, Path, Policy};
 use altq_dataplane::changes;
 use altq_dataplane::kernel::Done;
 use altq_engine::Change;
+use anyhow::Context as _;
 
 use super::heart::Wire;
 use super::live::{Live, State};
@@ -14,30 +15,55 @@ use crate::policy::print_findings;
 
 /// Reads the policy again, or is told it by the supervisor, and changes the links that run. If it
 /// has errors, or differs in what only a new start can change, all links stay as they are. Either
-/// is said on standard error.
+/// is said on standard error, and to the supervisor.
 pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
     let file = args.policy.file.display();
-    let policy = match wire {
-        None => read(args),
-        // It has been read without errors.
-        Some(wire) => match wire.policy().map(|text| parse_str(&text, "the policy", Language::Native)) {
-            Ok(Ok(policy)) => Some(policy),
-            Ok(Err(failed)) => {
-                print_findings(&failed.diagnostics, &failed.sources, false);
-                return eprintln!("altq run: SIGHUP: {file} is not understood; the policy that runs stays");
-            }
-            Err(error) => {
-                return eprintln!("altq run: SIGHUP: {file} is not told ({error}); the policy that runs stays");
-            }
-        },
+    let Some(wire) = wire else {
+        if let Some(policy) = read(args) {
+            change(args, live, &policy, None);
+        }
+        return;
     };
-    let Some(policy) = policy else { return };
-    match follow(args, live, &policy, wire) {
+    let told = match wire.policy() {
+        Ok(told) => told,
+        Err(error) => {
+            return eprintln!("altq run: SIGHUP: {file} is not told ({error}); the policy that runs stays");
+        }
+    };
+    let taken = match told.policy() {
+        Ok(policy) => change(args, live, &policy, Some(wire)),
+        // The supervisor has read it without errors.
+        Err(failed) => {
+            print_findings(&failed.diagnostics, &failed.sources, false);
+            eprintln!("altq run: SIGHUP: {file} is not understood; the policy that runs stays");
+            false
+        }
+    };
+    // Without a supervisor the worker is about to end.
+    let _ = wire.answer(told.number, taken);
+}
+
+/// Changes the links, and says what has changed. False if the policy that ran stays.
+fn change(args: &Args, live: &Live, policy: &Policy, wire: Option<&Wire>) -> bool {
+    let file = args.policy.file.display();
+    let followed = follow(args, live, policy, wire);
+    match &followed {
         Err(message) => eprintln!("altq run: SIGHUP: {message}"),
         Ok(0) => eprintln!("altq run: SIGHUP: {file} asks for what runs already"),
         Ok(1) => eprintln!("altq run: SIGHUP: {file} is read, 1 thing has changed"),
         Ok(count) => eprintln!("altq run: SIGHUP: {file} is read, {count} things have changed"),
     }
+    followed.is_ok()
+}
+
+/// The policy with which a worker begins: its supervisor tells it. `None`, after a message, if it
+/// has errors.
+///
+/// # Errors
+/// The supervisor tells none.
+pub fn first(wire: &Wire) -> anyhow::Result<Option<Policy>> {
+    let told = wire.policy().context("the supervisor does not tell the policy")?;
+    Ok(told.policy().map_err(|failed| print_findings(&failed.diagnostics, &failed.sources, false)).ok())
 }
 
 /// Reads the policy again. `None`, after a message, if it has errors.

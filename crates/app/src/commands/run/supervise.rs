@@ -3,51 +3,53 @@
 //!
 //! The worker is the same program, started anew with the same arguments: an `exec` gives it an
 //! address space of its own, and none of the supervisor's descriptors but two. Its standard output
-//! is a socket to the supervisor, on which it beats, and is told another policy
+//! is a socket to the supervisor, on which it is told the policy, and beats
 //! ([`heart`](super::heart)). Its standard input is the listening control socket. While no worker
 //! shapes, the supervisor answers there itself.
+//!
+//! A worker that takes the place of another runs the same policy, whatever the file says by then:
+//! it is read at the start, and when SIGHUP asks for it.
 //!
 //! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). What it
 //! may not do any more the supervisor does: it reads the policy again, and takes rules away.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use altq_config::{Device, Link, Path as By, print};
+use altq_config::{Device, Link, Path as By, Policy};
 use altq_control::client::Client;
-use altq_control::document::{BYPASS, KERNEL, LinkStatus, Status};
-use altq_control::journal::Journal;
+use altq_control::journal::{Journal, give, locked};
 use altq_control::line::Lines;
-use altq_control::reply::{Body, body};
 use altq_control::request::WRITE_LINE;
-use altq_control::rights::{Peer, Writers};
-use altq_control::server::{Limits, Server, Service};
 use altq_control::supervision::{Act, Supervision};
-use altq_control::{Code, Fault, Request};
 use altq_dataplane::bridge::Standby;
 use altq_dataplane::signal::{Hangup, Watch};
-use altq_dataplane::stop::Stop;
 use altq_engine::units::Nanos;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::listen::{Opened, peer};
-use super::{Args, reload};
+use super::away::Away;
+use super::heart::{Told, answer};
+use super::listen::Opened;
+use super::{Args, choose, reload};
 use crate::exit::Exit;
-use crate::notify::{Manager, watchdog};
+use crate::notify::{Manager, Pulse, watchdog};
 
 /// How long a worker may take to end when it is asked to.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a worker may take to read a policy.
 const READING: Duration = Duration::from_secs(5);
+/// How long a worker may be silent where nobody says another time.
+const PATIENCE: Nanos = 150_000_000;
+/// How much longer than `--for` workers may run together: one that ends by itself does so before.
+const LATE: Nanos = 1_000_000_000;
 /// The flag that makes a supervisor; a worker does not get it.
 const FLAG: &str = "--supervise";
 
@@ -57,23 +59,47 @@ struct Worker {
     beats: UnixStream,
     lines: Lines,
     /// Takes policies that the worker is to be told.
-    policies: mpsc::Sender<String>,
+    policies: mpsc::Sender<Told>,
     /// Readable when it has ended.
     end: OwnedFd,
+}
+
+/// A policy that was read, and the links of it that run.
+struct Known {
+    told: Told,
+    links: Vec<Link>,
+}
+
+impl Known {
+    fn links(&self) -> Vec<&Link> {
+        self.links.iter().collect()
+    }
+
+    /// True if altq itself executes a link. Qdiscs of the kernel shape whoever runs.
+    fn has_loops(&self) -> bool {
+        self.links.iter().any(|link| link.path() != Some(By::Kernel))
+    }
 }
 
 /// The supervisor.
 struct Supervisor<'a> {
     args: &'a Args,
-    links: &'a [&'a Link],
+    /// What runs, and what the next worker is told.
+    known: Known,
+    /// What was read since, while the worker has not answered it.
+    next: Option<Known>,
+    /// How many policies were read.
+    read: u64,
     socket: Option<&'a Opened>,
     began: Instant,
     watch: Supervision,
     worker: Option<Worker>,
     /// True if a worker has ever shaped.
     shaped: bool,
+    /// When all ends, by `--for`.
+    end: Option<Nanos>,
     /// What clients have changed.
-    journal: Journal,
+    journal: Arc<Mutex<Journal>>,
     away: Option<Away>,
     standby: Option<Standby>,
     manager: Manager,
@@ -83,23 +109,36 @@ struct Supervisor<'a> {
 ///
 /// # Errors
 /// Signals cannot be watched, or no worker can be started.
-pub fn supervise(args: &Args, links: &[&Link], socket: Option<&Opened>) -> anyhow::Result<Exit> {
+pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&Opened>) -> anyhow::Result<Exit> {
     // Signals are blocked before any thread starts. A child gets none of that.
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     Standby::sweep(links);
-    let (began, manager) = (Instant::now(), Manager::of_environment());
-    let watch = Supervision::new(0, args.watchdog);
-    let (worker, shaped, journal, away, standby) = (None, false, Journal::default(), None, None);
-    let mut supervisor =
-        Supervisor { args, links, socket, began, watch, worker, shaped, journal, away, standby, manager };
+    let links = links.iter().map(|link| (*link).clone()).collect();
+    let mut supervisor = Supervisor {
+        args,
+        known: Known { told: Told::new(0, &args.policy, policy), links },
+        next: None,
+        read: 0,
+        socket,
+        began: Instant::now(),
+        watch: Supervision::new(0, args.watchdog.unwrap_or(PATIENCE)),
+        worker: None,
+        shaped: false,
+        end: None,
+        journal: Arc::default(),
+        away: None,
+        standby: None,
+        manager: Manager::of_environment(),
+    };
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
+    let links = std::mem::take(&mut supervisor.known.links);
     drop(supervisor);
     // A confined worker takes no rules away.
     if (!clean || !args.unconfined)
-        && let Err(error) = altq_dataplane::sweep(links)
+        && let Err(error) = altq_dataplane::sweep(&links.iter().collect::<Vec<&Link>>())
     {
         eprintln!("altq run: {error}");
     }
@@ -114,7 +153,7 @@ impl Supervisor<'_> {
     fn run(&mut self, ending: &Watch, hangup: &Hangup) -> anyhow::Result<Exit> {
         // A worker ends by itself, after a time.
         let ends = self.args.duration.is_some();
-        let watchdog = watchdog().map(|time| time / 3);
+        let mut pulse = watchdog().map(Pulse::new);
         loop {
             // What was said while this process itself was held up counts first.
             self.listen();
@@ -134,16 +173,19 @@ impl Supervisor<'_> {
                 }
                 Act::Nothing => {}
             }
-            let mut wait = Duration::from_nanos(self.watch.deadline().saturating_sub(self.now()));
-            if let Some(time) = watchdog {
-                self.manager.tell("WATCHDOG=1");
-                wait = wait.min(time);
+            let mut until = self.watch.deadline().min(self.end.unwrap_or(Nanos::MAX));
+            if let Some(pulse) = &mut pulse {
+                if pulse.due(self.now()) {
+                    self.manager.tell("WATCHDOG=1");
+                }
+                until = until.min(pulse.next());
             }
-            self.wait(ending, hangup, wait)?;
+            self.wait(ending, hangup, Duration::from_nanos(until.saturating_sub(self.now())))?;
             if hangup.seen() {
                 self.reload();
             }
-            if ending.seen() {
+            // Workers that were replaced have begun their time anew.
+            if ending.seen() || self.end.is_some_and(|end| end <= self.now()) {
                 return Ok(Exit::Ok);
             }
             // What it has said before its end.
@@ -183,27 +225,28 @@ impl Supervisor<'_> {
         let (beats, heart) = UnixStream::pair()?;
         // This very program, also where its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
-        command.args(std::env::args_os().skip(1).filter(|argument| argument != FLAG));
+        let mut given = std::env::args_os().skip(1);
+        // Right behind the command's name: what stands behind `--` is no option.
+        command.args(given.next());
+        command.args(["--worker", if self.socket.is_some() { "socket" } else { "alone" }]);
+        if locked(&self.journal).has_reservations() {
+            command.arg("--awaits-reservations");
+        }
+        command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
         if !self.args.unconfined {
-            // Without this some C libraries look for the number of processors in a file, and
-            // backtraces are read from files.
-            command.env("MALLOC_ARENA_MAX", "8").env("RUST_BACKTRACE", "0");
+            // Without this some C libraries look for the number of processors in a file, and at how
+            // the kernel lends memory (/proc/sys/vm/overcommit_memory) when a thread's arena is to
+            // become smaller: no arena has so much to give back. Backtraces are read from files.
+            command.env("MALLOC_ARENA_MAX", "8").env("MALLOC_TRIM_THRESHOLD_", "1073741824");
+            command.env("RUST_BACKTRACE", "0");
         }
         // A terminal's Ctrl-C reaches the supervisor alone, which asks the worker to end.
         command.process_group(0);
-        match self.socket {
-            Some(socket) => {
-                let listener = OwnedFd::from(socket.listener.try_clone()?);
-                command.args(["--worker", "socket"]).stdin(Stdio::from(listener));
-                if self.journal.has_reservations() {
-                    command.arg("--awaits-reservations");
-                }
-            }
-            None => {
-                command.args(["--worker", "alone"]).stdin(Stdio::null());
-            }
-        }
+        command.stdin(match self.socket {
+            Some(socket) => Stdio::from(OwnedFd::from(socket.listener.try_clone()?)),
+            None => Stdio::null(),
+        });
         let mut child = command.spawn()?;
         // The worker alone has the other end of the socket.
         drop(command);
@@ -212,6 +255,8 @@ impl Supervisor<'_> {
             let _ = child.wait();
         })?;
         let (policies, told) = mpsc::channel();
+        // It stays there until it is taken.
+        let _ = policies.send(self.known.told.clone());
         let telling = beats.try_clone().and_then(|beats| tell(beats, end.try_clone()?, told));
         self.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end });
         if telling.is_err() {
@@ -220,14 +265,45 @@ impl Supervisor<'_> {
         telling
     }
 
-    /// Reads the policy again, and tells the worker.
+    /// Reads the policy again. A worker that shapes is told it; without one, the next worker begins
+    /// with it.
     fn reload(&mut self) {
         let Some(policy) = reload::read(self.args) else { return };
-        self.journal.forget_rates();
-        // A worker that has ended reads the file when it starts.
-        let told = self.worker.as_ref().map(|worker| worker.policies.send(print(&policy).text));
-        if let Some(Err(_)) = told {
+        let links = match choose(&policy, self.args.link.as_deref()) {
+            Ok(links) => links.into_iter().cloned().collect(),
+            Err(message) => return eprintln!("altq run: SIGHUP: {message}; the policy that runs stays"),
+        };
+        self.read += 1;
+        self.next = Some(Known { told: Told::new(self.read, &self.args.policy, &policy), links });
+        if self.worker.is_none() {
+            self.take_next();
+        }
+        self.tell();
+    }
+
+    /// Tells the worker what was read, once it shapes. Before that it does not know SIGHUP, which
+    /// would end it.
+    fn tell(&self) {
+        if let (Some(worker), Some(next)) = (&self.worker, &self.next)
+            && self.watch.shaping_since().is_some()
+            && worker.policies.send(next.told.clone()).is_err()
+        {
             eprintln!("altq run: SIGHUP: the worker is not told; the policy that runs stays");
+        }
+    }
+
+    /// What was read takes the place of what was known before, while no worker runs.
+    fn take_next(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
+        let before = std::mem::replace(&mut self.known, next);
+        locked(&self.journal).forget_rates();
+        // What stands on an interface that is not shaped so any more.
+        let place = |link: &Link| (link.device.clone(), link.path());
+        let now: Vec<_> = self.known.links.iter().map(place).collect();
+        let gone: Vec<&Link> = before.links.iter().filter(|link| !now.contains(&place(link))).collect();
+        if let Err(error) = altq_dataplane::sweep(&gone) {
+            eprintln!("altq run: {error}");
         }
     }
 
@@ -249,8 +325,15 @@ impl Supervisor<'_> {
         while let Ok(Some(line)) = worker.lines.take(2 * WRITE_LINE) {
             if line.is_empty() {
                 beats += 1;
+            } else if let Some((number, taken)) = answer(&line) {
+                // What it has refused nobody is told again.
+                let next = self.next.take_if(|next| next.told.number == number);
+                if let Some(next) = next.filter(|_| taken) {
+                    self.known = next;
+                    locked(&self.journal).forget_rates();
+                }
             } else {
-                self.journal.take(&line);
+                locked(&self.journal).take(&line);
             }
         }
         if beats > 0 && self.watch.beat(now) {
@@ -262,21 +345,25 @@ impl Supervisor<'_> {
     fn up(&mut self) {
         self.away = None;
         if self.shaped {
-            eprintln!("altq run: packets are shaped again");
+            let what = if self.known.has_loops() { "packets are shaped again" } else { "a worker runs again" };
+            eprintln!("altq run: {what}");
             self.give_again();
+        } else if let Some(time) = self.args.duration {
+            self.end = Some(self.now().saturating_add(time).saturating_add(LATE));
         }
         self.manager.tell("READY=1\nSTATUS=shaping");
         self.shaped = true;
+        self.tell();
     }
 
     /// Gives a new worker what clients have changed, in a thread: the worker notes it here anew.
     fn give_again(&self) {
         let Some(path) = self.socket.and_then(Opened::path).map(Path::to_owned) else { return };
-        if self.journal.is_empty() {
+        if locked(&self.journal).is_empty() {
             return;
         }
         let journal = self.journal.clone();
-        let work = move || match Client::connect(&path).and_then(|mut client| journal.give(&mut client)) {
+        let work = move || match Client::connect(&path).and_then(|mut client| give(&journal, &mut client)) {
             Ok(()) => eprintln!("altq run: what was changed since the start is changed again"),
             Err(fault) => eprintln!("altq run: what was changed since the start is not whole again: {fault}"),
         };
@@ -287,17 +374,29 @@ impl Supervisor<'_> {
 
     /// A worker has ended.
     fn down(&mut self, reason: &str) {
+        if self.watch.shaping_since().is_none() {
+            // Perhaps it is what was wrong with the one before.
+            self.take_next();
+        } else if self.next.take().is_some() {
+            eprintln!("altq run: SIGHUP: the worker has ended before it took the policy; the one before stays");
+        }
         let wait = self.watch.ended(self.now(), reason);
         let next = match wait {
             0 => "at once".to_owned(),
             wait => format!("in {:.1} s", wait as f64 / 1e9),
         };
         let told = format!("{reason}{}", self.bridges(wait > 0));
-        eprintln!("altq run: BYPASS: packets pass unshaped: {told}; the next worker starts {next}");
-        self.manager.tell(&format!("STATUS=BYPASS: packets pass unshaped: {told}"));
+        let by_kernel = self.known.links.iter().any(|link| link.path() == Some(By::Kernel));
+        let what = match (self.known.has_loops(), by_kernel) {
+            (true, false) => "BYPASS: packets pass unshaped",
+            (true, true) => "BYPASS: packets pass unshaped where the kernel does not shape them",
+            (false, _) => "no worker runs, and the kernel shapes on",
+        };
+        eprintln!("altq run: {what}: {told}; the next worker starts {next}");
+        self.manager.tell(&format!("STATUS={what}: {told}"));
         match (&self.away, self.socket) {
             (Some(away), _) => away.tell(&told),
-            (None, Some(socket)) => match Away::start(socket, self.links, &told) {
+            (None, Some(socket)) => match Away::start(socket, &self.known.links, &told) {
                 Ok(away) => self.away = Some(away),
                 Err(error) => eprintln!("altq run: nobody answers on the control socket meanwhile: {error}"),
             },
@@ -308,13 +407,13 @@ impl Supervisor<'_> {
     /// Hands bridges to the kernel if the next worker does not start at once: setting one up takes
     /// as long as a worker takes. Says what becomes of them.
     fn bridges(&mut self, waits: bool) -> String {
-        if !self.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
+        if !self.known.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
             return String::new();
         }
         if !waits {
             return ", but for bridges, which forward nothing until the next worker begins".to_owned();
         }
-        match Standby::new(self.links) {
+        match Standby::new(&self.known.links()) {
             Ok(standby) => {
                 self.standby = Some(standby);
                 ", bridges by the kernel".to_owned()
@@ -376,14 +475,18 @@ impl Drop for Supervisor<'_> {
 }
 
 /// Tells a worker policies, in a thread: nothing else waits for it.
-fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<String>) -> io::Result<()> {
+fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<Told>) -> io::Result<()> {
     to.set_write_timeout(Some(READING))?;
     let work = move || {
-        for text in policies {
-            // A text may be longer than what a socket holds, so the worker is to read meanwhile.
-            let line = serde_json::Value::String(text).to_string() + "\n";
-            let _ = pidfd_send_signal(&worker, Signal::HUP);
-            if to.write_all(line.as_bytes()).is_err() {
+        for (at, told) in policies.into_iter().enumerate() {
+            let Ok(mut line) = serde_json::to_vec(&told) else { return };
+            line.push(b'\n');
+            // A worker waits for the first one. A text may be longer than what a socket holds, so
+            // it is to read the others meanwhile.
+            if at > 0 {
+                let _ = pidfd_send_signal(&worker, Signal::HUP);
+            }
+            if to.write_all(&line).is_err() {
                 return;
             }
         }
@@ -395,91 +498,6 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<String>) -
 fn exit_of(code: i32) -> Exit {
     let all = [Exit::Usage, Exit::Differs, Exit::Bypassed, Exit::Refused, Exit::NotPermitted, Exit::Unsupported];
     all.into_iter().find(|exit| *exit as i32 == code).unwrap_or(Exit::Failed)
-}
-
-/// Answers clients while no worker shapes. Dropping it ends that.
-struct Away {
-    reason: Arc<Mutex<String>>,
-    stop: Stop,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Away {
-    fn start(socket: &Opened, links: &[&Link], reason: &str) -> io::Result<Away> {
-        let stop = Stop::new()?;
-        let reason = Arc::new(Mutex::new(reason.to_owned()));
-        let names = links.iter().map(|link| (link.name.clone(), link.path().unwrap_or(By::Bridge))).collect();
-        let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone() };
-        let mut server = server(socket.listener.try_clone()?, socket.writers)?;
-        let stopped = stop.clone();
-        let work = move || {
-            if let Err(error) = server.run(&mut answers, &stopped) {
-                eprintln!("altq run: nobody answers on the control socket: {error}");
-            }
-        };
-        let thread = std::thread::Builder::new().name("altq control".to_owned()).spawn(work)?;
-        Ok(Away { reason, stop, thread: Some(thread) })
-    }
-
-    fn tell(&self, reason: &str) {
-        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
-    }
-}
-
-fn server(listener: UnixListener, writers: Writers) -> io::Result<Server<impl Fn(&UnixStream) -> io::Result<Peer>>> {
-    Server::new(listener, writers, Limits::default(), peer)
-}
-
-impl Drop for Away {
-    fn drop(&mut self) {
-        self.stop.set();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-struct AwayAnswers {
-    names: Vec<(String, By)>,
-    since: Instant,
-    reason: Arc<Mutex<String>>,
-}
-
-impl Service for AwayAnswers {
-    fn answer(&mut self, request: Request, _: &Peer) -> Result<Body, Fault> {
-        if request != Request::Status {
-            return Err(self.fault());
-        }
-        let reason = self.reason();
-        let since_s = self.since.elapsed().as_secs();
-        let link = |(name, by): &(String, By)| {
-            // Qdiscs of the kernel shape whoever runs.
-            let (state, reason) = match by {
-                By::Kernel => (KERNEL, None),
-                By::Nfqueue | By::Bridge => (BYPASS, Some(reason.clone())),
-            };
-            let (name, path, state) = (name.clone(), by.name().to_owned(), state.to_owned());
-            LinkStatus { name, path, state, since_s, reason, drift: None }
-        };
-        body(&Status::of(self.names.iter().map(link).collect()))
-            .map_err(|error| Fault::new(Code::Failed, error.to_string()))
-    }
-
-    fn watch(&mut self) -> Result<u64, Fault> {
-        Err(self.fault())
-    }
-}
-
-impl AwayAnswers {
-    fn reason(&self) -> String {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What everything but the status is answered with.
-    fn fault(&self) -> Fault {
-        let fault = Fault::new(Code::Failed, format!("packets pass unshaped: {}", self.reason()));
-        fault.help("ask again when `altq status` says that they are shaped")
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,109 @@
+//! Answers on the control socket while no worker shapes, in the supervisor.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use altq_config::{Link, Path as By};
+use altq_control::document::{BYPASS, KERNEL, LinkStatus, Status};
+use altq_control::reply::{Body, body};
+use altq_control::rights::{Peer, Writers};
+use altq_control::server::{Limits, Server, Service};
+use altq_control::{Code, Fault, Request};
+use altq_dataplane::stop::Stop;
+
+use super::listen::{Opened, peer};
+
+/// Answers clients while no worker shapes. Dropping it ends that.
+pub struct Away {
+    reason: Arc<Mutex<String>>,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Away {
+    /// Answers about these links, of which no packets are shaped for a reason.
+    ///
+    /// # Errors
+    /// Those of the socket, and of starting a thread.
+    pub fn start(socket: &Opened, links: &[Link], reason: &str) -> io::Result<Away> {
+        let stop = Stop::new()?;
+        let reason = Arc::new(Mutex::new(reason.to_owned()));
+        let names = links.iter().map(|link| (link.name.clone(), link.path().unwrap_or(By::Bridge))).collect();
+        let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone() };
+        let mut server = server(socket.listener.try_clone()?, socket.writers)?;
+        let stopped = stop.clone();
+        let work = move || {
+            if let Err(error) = server.run(&mut answers, &stopped) {
+                eprintln!("altq run: nobody answers on the control socket: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("altq control".to_owned()).spawn(work)?;
+        Ok(Away { reason, stop, thread: Some(thread) })
+    }
+
+    /// Another reason.
+    pub fn tell(&self, reason: &str) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
+    }
+}
+
+fn server(listener: UnixListener, writers: Writers) -> io::Result<Server<impl Fn(&UnixStream) -> io::Result<Peer>>> {
+    Server::new(listener, writers, Limits::default(), peer)
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.stop.set();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct AwayAnswers {
+    names: Vec<(String, By)>,
+    since: Instant,
+    reason: Arc<Mutex<String>>,
+}
+
+impl Service for AwayAnswers {
+    fn answer(&mut self, request: Request, _: &Peer) -> Result<Body, Fault> {
+        if request != Request::Status {
+            return Err(self.fault());
+        }
+        let reason = self.reason();
+        let since_s = self.since.elapsed().as_secs();
+        let link = |(name, by): &(String, By)| {
+            // Qdiscs of the kernel shape whoever runs.
+            let (state, reason) = match by {
+                By::Kernel => (KERNEL, None),
+                By::Nfqueue | By::Bridge => (BYPASS, Some(reason.clone())),
+            };
+            let (name, path, state) = (name.clone(), by.name().to_owned(), state.to_owned());
+            LinkStatus { name, path, state, since_s, reason, drift: Vec::new() }
+        };
+        body(&Status::of(self.names.iter().map(link).collect()))
+            .map_err(|error| Fault::new(Code::Failed, error.to_string()))
+    }
+
+    fn watch(&mut self) -> Result<u64, Fault> {
+        Err(self.fault())
+    }
+}
+
+impl AwayAnswers {
+    fn reason(&self) -> String {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What everything but the status is answered with.
+    fn fault(&self) -> Fault {
+        let by_kernel = self.names.iter().all(|(_, by)| *by == By::Kernel);
+        let what = if by_kernel { "no worker runs" } else { "packets pass unshaped" };
+        let fault = Fault::new(Code::Failed, format!("{what}: {}", self.reason()));
+        fault.help("ask again in a moment: `altq run` starts the next worker by itself")
+    }
+}

@@ -1,0 +1,119 @@
+//! Counting the classes of a link a few at a time, between packets.
+//!
+//! A walk over 100,000 classes takes tens of milliseconds, in which no packet would leave. So a
+//! loop counts [`PIECE`] classes in each of its turns. What was counted goes to another thread,
+//! which adds it up ([`Totals`](crate::stats::Totals)).
+
+use altq_engine::Engine;
+use altq_engine::sketch::Sketch;
+use altq_engine::spec::ClassId;
+use altq_engine::units::Nanos;
+
+use crate::stats::Own;
+
+/// Classes that are counted in one turn of a loop. It takes about as long as two batches of
+/// packets.
+pub const PIECE: usize = 256;
+
+/// With more classes than this, the memory of a class that has sent few packets is given back. A
+/// [`Sketch`] takes 5 KB.
+const KEPT: usize = 4096;
+/// Few packets.
+const FEW: u64 = 256;
+
+/// The waiting times of the packets that leave, and the count that is under way.
+pub struct Census {
+    /// By class, the times of packets that left since it was last counted.
+    sojourn: Vec<Sketch>,
+    /// Classes that were removed since the last count. Another class may have got the number.
+    removed: Vec<ClassId>,
+    /// What was counted so far, and since when.
+    begun: Option<(Nanos, Vec<Own>)>,
+}
+
+/// All classes, counted.
+pub struct Counted {
+    /// When the count began.
+    pub at: Nanos,
+    /// By number, the classes.
+    pub classes: Vec<Own>,
+    /// Numbers whose classes were removed since the last count.
+    pub removed: Vec<ClassId>,
+}
+
+impl Census {
+    /// For so many classes.
+    pub fn new(classes: usize) -> Census {
+        Census { sojourn: vec![Sketch::default(); classes], removed: Vec::new(), begun: None }
+    }
+
+    /// There are numbers for so many classes now.
+    pub fn grow(&mut self, classes: usize) {
+        self.sojourn.resize_with(classes.max(self.sojourn.len()), Sketch::default);
+    }
+
+    /// A packet of a class has left after this time.
+    #[inline]
+    pub fn departed(&mut self, class: ClassId, waited: Nanos) {
+        if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
+            sojourn.add(waited);
+        }
+    }
+
+    /// A class was removed.
+    pub fn removed(&mut self, class: ClassId) {
+        if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
+            *sojourn = Sketch::default();
+        }
+        self.removed.push(class);
+    }
+
+    /// Begins to count, unless a count is under way.
+    pub fn begin(&mut self, at: Nanos) {
+        self.begun.get_or_insert_with(|| (at, Vec::new()));
+    }
+
+    /// Whether a count is under way.
+    pub fn under_way(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Counts the next classes, at most so many. Returns all when the last one is counted.
+    /// `wire_bytes` says what a class has sent on a wire that is emulated.
+    pub fn count(
+        &mut self,
+        engine: &Engine,
+        wire_bytes: impl Fn(ClassId) -> Option<u64>,
+        most: usize,
+    ) -> Option<Counted> {
+        let (_, classes) = self.begun.as_mut()?;
+        let all = engine.numbers();
+        classes.reserve_exact(all.saturating_sub(classes.len()));
+        for class in classes.len()..all.min(classes.len().saturating_add(most)) {
+            let id = class as ClassId;
+            let sojourn = self.sojourn.get_mut(class).map(|sojourn| {
+                let packed = sojourn.packed();
+                if all > KEPT && sojourn.count() < FEW {
+                    *sojourn = Sketch::default();
+                } else {
+                    sojourn.clear();
+                }
+                packed
+            });
+            classes.push(Own {
+                parent: engine.parent(id),
+                counters: engine.own_counters(id),
+                borrowed: engine.borrowed(id),
+                dropped: engine.drop_reasons(id).map(|(reason, packets, _)| (reason, packets)).collect(),
+                overlimits: engine.scheduler_counter(id, &["over", "overlimits"]),
+                wire_bytes: wire_bytes(id),
+                sojourn: sojourn.unwrap_or_default(),
+            });
+        }
+        if classes.len() < all {
+            return None;
+        }
+        let (at, classes) = self.begun.take()?;
+        Some(Counted { at, classes, removed: std::mem::take(&mut self.removed) })
+    }
+}

@@ -1,0 +1,104 @@
+//! What the loop of a link with many classes counts, a few of them in each turn.
+
+use altq_config::{Language, Link, parse_str};
+use altq_dataplane::channel::{Channel, Timed};
+use altq_dataplane::shaper::{Shaper, Tuning};
+use altq_dataplane::stats::{Snapshot, Totals};
+use altq_dataplane::vnet::Vnet;
+
+const MS: u64 = 1_000_000;
+/// Inner classes, and classes below each.
+const INNER: u16 = 5;
+const EACH: u16 = 300;
+
+/// Inner classes with leaves, each for a port: more than are counted in one turn.
+fn many() -> Link {
+    let mut text = "link wan { device bridge a b  rate 100Mbit/s  scheduler htb\n".to_owned();
+    for inner in 0..INNER {
+        text += &format!("class i{inner} {{ rate 20Mbit/s ceil 100Mbit/s\n");
+        for leaf in 0..EACH {
+            text += &format!("class c{} {{ rate 60kbit/s ceil 100Mbit/s }}\n", inner * EACH + leaf);
+        }
+        text += "}\n";
+    }
+    for port in 0..INNER * EACH {
+        text += &format!("match dport {} -> c{port}\n", 1000 + port);
+    }
+    text += "}\n";
+    parse_str(&text, "many.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}")).links.remove(0)
+}
+
+/// A UDP datagram of 500 bytes to a port.
+fn frame(port: u16) -> Vec<u8> {
+    let mut bytes = vec![0u8; 14 + 500];
+    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    bytes[14..24].copy_from_slice(&[0x45, 0, 0x01, 0xf4, 0, 0, 0, 0, 64, 17]);
+    bytes[36..38].copy_from_slice(&port.to_be_bytes());
+    bytes[38..40].copy_from_slice(&480u16.to_be_bytes());
+    bytes
+}
+
+/// Every snapshot while frames come for 100 ms.
+fn snapshots(link: &Link, interval: u64) -> Vec<Snapshot> {
+    let mut channel = Channel::new(200 * MS);
+    for n in 0..2000u64 {
+        // Every class gets a packet, and the first five hundred a second one.
+        let port = 1000 + (n % u64::from(INNER * EACH)) as u16;
+        channel.arrive(Timed { at: n * 50_000, bytes: frame(port), vnet: Vnet::default() });
+    }
+    let tuning = Tuning { memory: 64 << 20, interval: Some(interval), ..Tuning::default() };
+    let mut shaper = Shaper::new(link, "a", channel, tuning).unwrap();
+    let (mut totals, mut all) = (Totals::default(), Vec::new());
+    shaper.run(|report| all.push(totals.sum(report))).unwrap();
+    all
+}
+
+#[test]
+fn sums_hold_in_every_snapshot_of_many_classes() {
+    let link = many();
+    let all = snapshots(&link, 10 * MS);
+    assert!(all.len() >= 15, "{}", all.len());
+    for snapshot in &all {
+        assert_eq!(snapshot.classes.len(), 1 + usize::from(INNER + INNER * EACH));
+        let mut below = vec![(0, 0, 0, 0); snapshot.classes.len()];
+        for (class, stat) in snapshot.classes.iter().enumerate() {
+            let counters = &stat.counters;
+            assert_eq!(
+                counters.received_packets(),
+                counters.sent_packets + counters.dropped_packets + counters.queued_packets
+            );
+            assert_eq!(stat.sojourn_total.count(), counters.sent_packets, "class {class}");
+            if class > 0 {
+                let sum = &mut below[link.spec.classes[class].parent as usize];
+                sum.0 += counters.sent_packets;
+                sum.1 += counters.sent_bytes;
+                sum.2 += counters.queued_packets;
+                sum.3 += stat.sojourn.count();
+            }
+        }
+        for (class, sum) in below.iter().enumerate().filter(|(class, _)| !link.children()[*class].is_empty()) {
+            let stat = &snapshot.classes[class];
+            let counters = &stat.counters;
+            let own = (counters.sent_packets, counters.sent_bytes, counters.queued_packets, stat.sojourn.count());
+            assert_eq!(own, *sum, "class {class} at {}", snapshot.at);
+        }
+    }
+    let last = all.last().unwrap();
+    assert!(last.last && all.iter().filter(|snapshot| snapshot.last).count() == 1);
+    // All left: two packets of five hundred classes, one of the others.
+    assert_eq!(last.classes[0].counters.sent_packets, 2000);
+    let leaf = |port: usize| &last.classes[link.class(&format!("c{port}")).unwrap() as usize];
+    assert_eq!([0, 499, 500, 1499].map(|port| leaf(port).counters.sent_packets), [2, 2, 1, 1]);
+}
+
+#[test]
+fn a_rate_is_that_of_the_time_between_two_counts() {
+    let link = many();
+    let all = snapshots(&link, 10 * MS);
+    // A datagram of 500 bytes each 50 µs: 80 Mbit/s, which the link has.
+    for pair in all.windows(2).filter(|pair| pair[0].at >= 20 * MS && pair[1].at <= 90 * MS) {
+        assert_eq!(pair[1].since, pair[0].at);
+        let rate = pair[1].classes[0].rate_bit_s as f64;
+        assert!((rate / 80e6 - 1.0).abs() < 0.02, "{rate} at {}", pair[1].at);
+    }
+}
