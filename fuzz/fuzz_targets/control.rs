@@ -9,12 +9,15 @@ use altq_config::{Language, parse_str};
 use altq_control::Request;
 use altq_control::line::Lines;
 use altq_control::request::{self, BULK, EACH, NAME};
+use altq_control::reservations::Reserve;
 use altq_control::roster::Roster;
+use altq_control::roster::reserved::Time;
 use altq_engine::Engine;
 use libfuzzer_sys::fuzz_target;
 
 const POLICY: &str = "link down { rate 100Mbit/s  scheduler cbq
-        class subscribers { share 80% }
+        class res { share 20%  priority 6  reservations { delay 50ms  lifetime 600s } }
+        class subscribers { share 60% }
         class rest { share 20%  default } }
     link up { rate 20Mbit/s  scheduler htb
         class homes { rate 15Mbit/s  ceil 20Mbit/s }
@@ -27,6 +30,7 @@ fuzz_target!(|input: &[u8]| {
         policy.links.iter().map(|link| (link.name.clone(), Engine::new(&link.spec).unwrap())).collect();
     let mut roster = Roster::new(policy.links.into_iter().map(Arc::new), 1000).unwrap();
     let mut lines = Lines::default();
+    let mut at = Time::default();
     for piece in said.chunks(usize::from(*first) + 1) {
         lines.push(piece);
         // A line that is too long is an error, and the next one is read.
@@ -53,6 +57,19 @@ fuzz_target!(|input: &[u8]| {
                 Request::DeleteSubscribers(ids) => roster.delete(&ids).1,
                 Request::SetLink { link, rate_bit_s } => {
                     roster.set_rate(&link, altq_engine::units::Rate::bit_s(rate_bit_s)).unwrap_or_default()
+                }
+                Request::Reserve(Reserve::Ask(asked)) => {
+                    at.now += 500_000_000;
+                    at.unix += 500_000_000;
+                    let over = roster.expire(at);
+                    assert!(over.said.is_empty(), "{:?}", over.said);
+                    make(&mut engines, over.changes);
+                    let done = roster.reserve(at, &asked).unwrap();
+                    assert!(done.said.is_empty(), "{:?}", done.said);
+                    done.changes
+                }
+                Request::Reserve(Reserve::Restore(restore)) => {
+                    roster.restore(at, restore.state.as_ref(), restore.last).changes
                 }
                 _ => continue,
             };

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, convert, link, stat, status, subscriber};
+use crate::commands::{check, convert, link, reserve, stat, status, subscriber};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -79,6 +79,8 @@ enum Command {
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
     Subscriber(subscriber::Args),
+    /// Reserves rates for flows in a running altq, as long as there is room
+    Reserve(reserve::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
@@ -118,6 +120,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Stat(args) => stat::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
+        Command::Reserve(args) => reserve::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),

@@ -30,7 +30,7 @@ fn dependencies_point_one_way() {
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
-        ("altq-control", &["altq-engine", "altq-config"]),
+        ("altq-control", &["altq-engine", "altq-config", "altq-reserve"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
@@ -39,6 +39,7 @@ fn dependencies_point_one_way() {
                 "altq-engine",
                 "altq-config",
                 "altq-kernel",
+                "altq-reserve",
                 "altq-cases",
                 "altq-monitor",
                 "altq-pages",

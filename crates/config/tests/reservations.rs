@@ -28,6 +28,8 @@ fn read_and_printed() {
     assert_eq!(there.owner_rate(), Some(Rate::kbit_s(500)));
     // 4 Mbit/s less what the class below it has.
     assert_eq!((link.reservable(), link.reservation_buffer()), (Rate::kbit_s(3_500), 256_000));
+    // All bursts, as many bytes of largest packets, 50 ms at 3.5 Mbit/s, and a packet.
+    assert_eq!(link.reservation_room(), 2 * 256_000 + 21_875 + 1_000);
     let policy = parse_str(TEXT, "t", Language::Native).unwrap();
     let printed = print(&policy);
     assert!(printed.left_out.is_empty(), "{:?}", printed.left_out);
@@ -46,12 +48,14 @@ fn what_is_not_written() {
     assert_eq!((there.delay(), there.lifetime(), there.owner_rate(), there.owner_most()), (None, None, None, None));
     // 50 packets of the MTU; and 4000 bytes.
     assert_eq!((link.reservable(), link.reservation_buffer()), (Rate::mbit_s(4), 50_000));
+    // Without a delay a packet waits at most until the buffer has gone.
+    assert_eq!(link.reservation_room(), 3 * 50_000 + 1_000);
     let bytes = text.replace("reservations", "reservations queue drop_tail { limit 4000bytes }");
     assert_eq!(parse(&bytes, Language::Native).reservation_buffer(), 4_000);
     // Without the word nothing can be reserved.
     let link = parse(&text.replace("reservations", ""), Language::Native);
     assert!(link.reservations.is_none());
-    assert_eq!((link.reservable(), link.reservation_buffer()), (Rate::ZERO, 0));
+    assert_eq!((link.reservable(), link.reservation_buffer(), link.reservation_room()), (Rate::ZERO, 0, 0));
 }
 
 #[test]

@@ -92,6 +92,16 @@ impl Client {
         }
     }
 
+    /// The next line that altq sends by itself, as what happens to those who watch, without its
+    /// newline. Waits as long as it takes. `None` at the end of the connection.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.stream.set_read_timeout(None)?;
+        self.line()
+    }
+
     /// The next line; `None` at the end of the connection.
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut searched = 0;

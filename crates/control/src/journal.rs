@@ -3,6 +3,8 @@
 //! A worker notes each change that it has made as a request, a line of JSON. Whoever keeps the
 //! notes can ask for all of them later.
 
+mod reservations;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +13,9 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::fault::Fault;
 use crate::request::{self, BULK, Request, WRITE_LINE, Written};
+use reservations::Reservations;
+
+pub use reservations::{gone, saved};
 
 /// The longest list of subscribers of one request when all are given again, in bytes of JSON. With
 /// the rest of the request it is less than a line may have.
@@ -21,6 +26,7 @@ const PART: usize = WRITE_LINE / 2;
 pub struct Journal {
     rates: BTreeMap<String, u64>,
     subscribers: BTreeMap<String, Written>,
+    reservations: Reservations,
 }
 
 #[derive(Serialize)]
@@ -66,6 +72,8 @@ pub fn note(change: &Request) -> Vec<u8> {
         }
         Request::DeleteSubscribers(ids) => serde_json::to_vec(&DeleteSubscribers { op: "subscriber.del", ids }),
         Request::Status | Request::Stat { .. } | Request::ListSubscribers => return Vec::new(),
+        // What comes of such a request is noted for each reservation: `saved`, `gone`.
+        Request::Reserve(_) => return Vec::new(),
     };
     // It fails only for maps with keys that are not text, of which there are none.
     let mut line = made.unwrap_or_default();
@@ -76,6 +84,9 @@ pub fn note(change: &Request) -> Vec<u8> {
 impl Journal {
     /// Takes a note. What is none is left out.
     pub fn take(&mut self, line: &[u8]) {
+        if self.reservations.take(line) {
+            return;
+        }
         match request::read(line).map(|asked| asked.request) {
             Ok(Request::SetLink { link, rate_bit_s }) => _ = self.rates.insert(link, rate_bit_s),
             Ok(Request::SetSubscribers(subscribers)) => {
@@ -94,7 +105,12 @@ impl Journal {
 
     /// True if nothing was changed.
     pub fn is_empty(&self) -> bool {
-        self.rates.is_empty() && self.subscribers.is_empty()
+        self.rates.is_empty() && self.subscribers.is_empty() && self.reservations.is_empty()
+    }
+
+    /// True if the next worker has to wait for reservations before it answers about them.
+    pub fn has_reservations(&self) -> bool {
+        !self.reservations.is_empty()
     }
 
     /// Those of these subscribers that are still there, as they are now.
@@ -129,6 +145,11 @@ pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> 
             let asked = client.ask("subscriber.set", &Part { subscribers: part });
             result = result.and(asked.map(drop));
         }
+    }
+    // Nobody changes reservations before they are there.
+    let reservations = locked(journal).reservations.clone();
+    if !reservations.is_empty() {
+        result = result.and(reservations.give(client));
     }
     result
 }

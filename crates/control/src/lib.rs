@@ -6,8 +6,8 @@
 //! clock and do no I/O. [`server`] answers many clients in one thread with bounded memory,
 //! [`client`] is the other end.
 //!
-//! [`roster`] keeps the subscribers of a running policy: classes that come, change and go while
-//! packets are queued. It gives the changes; whoever runs the links makes them.
+//! [`roster`] keeps the subscribers and the reservations of a running policy: classes that come,
+//! change and go while packets are queued. It gives the changes; whoever runs the links makes them.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod line;
 pub mod prefix;
 pub mod reply;
 pub mod request;
+pub mod reservations;
 pub mod rights;
 pub mod roster;
 pub mod server;

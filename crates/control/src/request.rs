@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{Code, Fault};
 use crate::prefix::Prefix;
+use crate::reservations::{self, Reserve};
 use crate::rights::Right;
 
 /// The version of the protocol. A request without `v` is of version 1.
@@ -59,6 +60,8 @@ pub enum Request {
     DeleteSubscribers(Vec<String>),
     /// `subscriber.list`: the subscribers that are there.
     ListSubscribers,
+    /// `reserve.add` and the others about reservations.
+    Reserve(Reserve),
 }
 
 /// In which form counters are asked for.
@@ -112,6 +115,7 @@ impl Request {
         match self {
             Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
+            Request::Reserve(asked) => asked.needs(),
         }
     }
 }
@@ -144,7 +148,11 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),
         "subscriber.list" => fields::<Nothing>(line).map(|_| Request::ListSubscribers),
-        op => Err(unknown(op)),
+        reservations::RESTORE => reservations::read_restore(line).map(Request::Reserve),
+        op => match reservations::op(op) {
+            Some(op) => reservations::read(op, line).map(Request::Reserve),
+            None => Err(unknown(op)),
+        },
     };
     match request {
         Ok(request) => Ok(Asked { id, request }),
@@ -153,9 +161,8 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
 }
 
 /// Words that have a meaning in the protocol, and that this version does not do: changes of the
-/// whole policy, and reservations.
-const LATER: [&str; 11] =
-    ["apply", "confirm", "rollback", "class.set", "stop", "add", "modify", "refresh", "del", "list", "watch"];
+/// whole policy.
+const LATER: [&str; 5] = ["apply", "confirm", "rollback", "class.set", "stop"];
 
 fn unknown(op: &str) -> Fault {
     if LATER.contains(&op) {
@@ -163,7 +170,7 @@ fn unknown(op: &str) -> Fault {
     }
     let shown: String = op.chars().take(40).collect();
     Fault::usage(format!("there is no request `{shown}`"))
-        .help("there are status, stat, link.set, subscriber.set, subscriber.del and subscriber.list")
+        .help("docs/control.md has all requests: status, stat, link.set, subscriber.set, reserve.add and others")
 }
 
 fn fields<T: DeserializeOwned>(line: &[u8]) -> Result<T, Fault> {

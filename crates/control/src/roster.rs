@@ -3,15 +3,19 @@
 //! Each link has a trial: an engine of the same link without packets. A change is tried there
 //! first, so whoever runs the link is given only changes that its engine takes, with the numbers of
 //! classes that its engine will give. A subscriber gets all of its classes or none.
+//!
+//! Reservations ([`reserved`]) are made in the same way.
+
+pub mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use altq_config::{Class, Link, Path, Span};
-use altq_engine::classify::{Field, Rule, Term, Values};
+use altq_engine::classify::{Field, Rule, RuleSet, Term, Values};
 use altq_engine::settings::{Limit, Settings};
 use altq_engine::spec::{ClassId, ClassSpec, ROOT, SpecError};
-use altq_engine::units::Rate;
+use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Change, Engine};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +23,7 @@ use crate::fault::Fault;
 use crate::prefix::Prefix;
 use crate::request::{Gets, Place, Subscriber};
 use crate::words::{Reader, scheduler_below};
+use reserved::{Booked, News, Reserved};
 
 /// The class that subscribers stand below where they do not say another one, if a link has it.
 pub const PARENT: &str = "subscribers";
@@ -59,6 +64,10 @@ pub struct Roster {
     lengths: BTreeSet<(bool, u8)>,
     /// Packets that the queues of subscribers may hold together, in each link.
     room: usize,
+    /// What has happened to reservations.
+    news: News,
+    /// Until when the reservations of another process are waited for, by the loop's clock.
+    awaited: Option<Nanos>,
 }
 
 /// A subscriber that is there.
@@ -74,12 +83,18 @@ struct Tree {
     trial: Engine,
     /// Number of the policy's own classes, which stay.
     written: usize,
-    /// The policy's own rules, which stand behind those of subscribers.
-    rules: Vec<Rule>,
+    /// The policy's own rules, which stand behind those of reservations and subscribers.
+    rules: RuleSet,
     spans: Vec<Span>,
+    /// The rules of subscribers.
+    leading: Vec<Rule>,
     readers: HashMap<ClassId, Reader>,
     /// Packets that the queues of subscribers hold together.
     held: usize,
+    /// The reservations, if the policy has a class for them.
+    reserved: Option<Box<Reserved>>,
+    /// Their classes and rules.
+    booked: Booked,
 }
 
 /// What a request changes.
@@ -107,14 +122,9 @@ impl Roster {
     /// # Errors
     /// That of a link that the engine refuses.
     pub fn new(links: impl IntoIterator<Item = Arc<Link>>, room: usize) -> Result<Roster, SpecError> {
-        let tree = |link: Arc<Link>| -> Result<Tree, SpecError> {
-            let (trial, rules, spans) = (Engine::new(&link.spec)?, link.spec.rules.rules.clone(), link.rules.clone());
-            let written = link.classes.len();
-            Ok(Tree { link, trial, written, rules, spans, readers: HashMap::new(), held: 0 })
-        };
-        let links: Vec<Tree> = links.into_iter().map(tree).collect::<Result<_, SpecError>>()?;
+        let links: Vec<Tree> = links.into_iter().map(Tree::new).collect::<Result<_, SpecError>>()?;
         let (people, owners, lengths) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Ok(Roster { links, people, owners, lengths, room })
+        Ok(Roster { links, people, owners, lengths, room, news: News::default(), awaited: None })
     }
 
     /// A link as it is now, with the classes of subscribers. The number of a class that is gone has
@@ -153,6 +163,7 @@ impl Roster {
         Arc::make_mut(&mut tree.link).spec.rate = rate;
         // Percentages are of the link's rate.
         tree.readers.clear();
+        tree.outdate();
         Ok(vec![(name.to_owned(), vec![change])])
     }
 
@@ -325,6 +336,7 @@ impl Roster {
             }
             let leading: Vec<Rule> = own.into_iter().map(|(subscriber, class)| rule(subscriber, class)).collect();
             let tree = &mut self.links[at];
+            tree.outdate();
             tree.lead(leading, &mut steps);
             for class in gone {
                 tree.remove(class, &mut steps);
@@ -358,6 +370,13 @@ impl Work {
 }
 
 impl Tree {
+    fn new(link: Arc<Link>) -> Result<Tree, SpecError> {
+        let (trial, rules, spans) = (Engine::new(&link.spec)?, link.spec.rules.clone(), link.rules.clone());
+        let (written, leading, readers) = (link.classes.len(), Vec::new(), HashMap::new());
+        let (reserved, booked) = (Reserved::of(&link), Booked::of(&link));
+        Ok(Tree { link, trial, written, rules, spans, leading, readers, held: 0, reserved, booked })
+    }
+
     /// The class that a subscriber's class is to stand below.
     fn parent(&self, place: &Place) -> Result<ClassId, Fault> {
         let Some(name) = &place.within else { return Ok(self.link.class(PARENT).unwrap_or(ROOT)) };
@@ -449,12 +468,10 @@ impl Tree {
 
     /// Puts rules before those of the policy.
     fn lead(&mut self, leading: Vec<Rule>, steps: &mut Vec<Change>) {
+        self.leading = leading;
+        let (rules, spans) = self.all_rules(&self.booked.rules);
         let link = Arc::make_mut(&mut self.link);
-        let mut spans = vec![Span::default(); leading.len()];
-        spans.extend_from_slice(&self.spans);
-        link.rules = spans;
-        link.spec.rules.rules = leading;
-        link.spec.rules.rules.extend_from_slice(&self.rules);
+        (link.spec.rules, link.rules) = (rules, spans);
         let change = Change::SetRules { rules: link.spec.rules.clone(), default: link.spec.default };
         // All classes that rules lead to are there.
         let done = self.trial.apply(0, &change);

@@ -574,9 +574,9 @@ pub fn frames(link: &Link, tuning: Tuning, holds_bytes: bool) -> usize {
 /// The shortest packet of a flood, in bytes: an IPv4 header and one of UDP.
 const SHORTEST: usize = 28;
 
-/// Numbers of heads and bodies for a link: for what its queues and those of classes to come can
-/// hold, and two batches each for reception and sending, within the memory for them. A class whose
-/// queue is full must not take the slots of others.
+/// Numbers of heads and bodies for a link: for what its queues and those of classes and
+/// reservations to come can hold, and two batches each for reception and sending, within the memory
+/// for them. A class whose queue is full must not take the slots of others.
 fn slots(link: &Link, tuning: Tuning, holds_bytes: bool) -> (usize, usize) {
     let (spec, memory) = (&link.spec, tuning.memory);
     let queued: usize = spec
@@ -587,6 +587,7 @@ fn slots(link: &Link, tuning: Tuning, holds_bytes: bool) -> (usize, usize) {
             Some(Limit::Bytes(bytes)) => bytes as usize / SHORTEST + 1,
             None => 64,
         })
+        .chain([usize::try_from(link.reservation_room()).unwrap_or(usize::MAX) / SHORTEST])
         .fold(tuning.room, usize::saturating_add);
     let wanted = queued.saturating_add(8 * BATCH).clamp(4096, 1 << 20);
     if !holds_bytes {

@@ -48,6 +48,6 @@ pub use message::{
 };
 pub use place::Place;
 pub use room::Refusal;
-pub use state::{Restored, Saved, State};
+pub use state::{FORM, Restored, Saved, State};
 pub use table::{Reservation, Table};
 pub use tspec::{Cost, Tspec};

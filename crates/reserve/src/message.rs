@@ -257,6 +257,11 @@ impl Answer {
         }
     }
 
+    /// The answer to a request that no table is asked: a refusal without a code of RSVP.
+    pub fn refusing(request: &Request, why: impl Into<String>) -> Answer {
+        Answer::to(request).refused(Refusal::because(why))
+    }
+
     /// The answer to a text that is no request.
     pub fn malformed(why: &Malformed) -> Answer {
         Answer::to(&Request::new(Op::List)).refused(Refusal::because(why.to_string()))

@@ -100,6 +100,18 @@ impl Place {
         })
     }
 
+    /// The same place for a caller that puts the policy's rules behind those of reservations by
+    /// itself: the changes of rules have those of reservations only.
+    pub fn without_rules(mut self) -> Place {
+        self.rules.rules.clear();
+        self
+    }
+
+    /// The name of the class with that of its link, `LINK/CLASS`: what `within_class` may be.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.link, self.class)
+    }
+
     /// Whether a request that names this class, or none, is about this place.
     pub fn answers_to(&self, within: Option<&str>) -> bool {
         within.is_none_or(|name| {

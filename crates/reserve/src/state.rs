@@ -21,11 +21,14 @@ use crate::tspec::{Cost, Tspec};
 /// ones. JSON's numbers are whole up to here in every program.
 const MOST_ID: u64 = 1 << 53;
 
+/// The number of the form in which reservations are saved.
+pub const FORM: u32 = 1;
+
 /// The reservations of a link.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The number of the form: 1.
+    /// The number of the form: [`FORM`].
     pub form: u32,
     /// The link.
     pub link: String,
@@ -36,7 +39,7 @@ pub struct State {
 }
 
 /// A reservation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     /// Its number.
@@ -70,23 +73,29 @@ pub struct Restored {
     pub refused: Vec<(u64, String)>,
 }
 
+impl Reservation {
+    /// What survives a restart of it, by the table's clock and the one on the wall.
+    pub fn saved(&self, now: Nanos, unix_ns: u64) -> Saved {
+        Saved {
+            id: self.id,
+            key: self.key.clone(),
+            owner: self.owner.clone(),
+            flows: self.flows.clone(),
+            tspec: self.tspec,
+            excess: self.excess,
+            delay_ns: self.delay,
+            ttl_ns: self.ttl,
+            deadline_unix_ns: self.deadline.map(|at| unix_ns.saturating_add(at.saturating_sub(now))),
+        }
+    }
+}
+
 impl Table {
     /// The reservations as they stand. `now` is the table's clock, `unix_ns` the one on the wall,
     /// in nanoseconds since 1970.
     pub fn save(&self, now: Nanos, unix_ns: u64) -> State {
-        let saved = |there: &Reservation| Saved {
-            id: there.id,
-            key: there.key.clone(),
-            owner: there.owner.clone(),
-            flows: there.flows.clone(),
-            tspec: there.tspec,
-            excess: there.excess,
-            delay_ns: there.delay,
-            ttl_ns: there.ttl,
-            deadline_unix_ns: there.deadline.map(|at| unix_ns.saturating_add(at.saturating_sub(now))),
-        };
-        let reservations = self.by_id.values().map(saved).collect();
-        State { form: 1, link: self.room.place.link.clone(), next_id: self.next, reservations }
+        let reservations = self.by_id.values().map(|there| there.saved(now, unix_ns)).collect();
+        State { form: FORM, link: self.room.place.link.clone(), next_id: self.next, reservations }
     }
 
     /// Takes the reservations of a state into a table, and makes their classes and rules in the
@@ -104,8 +113,8 @@ impl Table {
         state: &State,
         apply: &mut Apply<'_>,
     ) -> Result<Restored, String> {
-        if state.form != 1 {
-            return Err(format!("the reservations are saved in form {}; this version reads form 1", state.form));
+        if state.form != FORM {
+            return Err(format!("the reservations are saved in form {}; this version reads form {FORM}", state.form));
         }
         if state.next_id > MOST_ID {
             return Err(format!("the number of the next reservation, {}, is above {MOST_ID}", state.next_id));

@@ -105,6 +105,11 @@ impl Table {
         self.by_id.get(&id)
     }
 
+    /// The reservation of a key.
+    pub fn of_key(&self, key: &str) -> Option<&Reservation> {
+        self.by_id.get(self.keys.get(key)?)
+    }
+
     /// The longest wait of a conforming packet of a reservation, in nanoseconds, as `altq check`
     /// computes it; `None` if there is no bound.
     pub fn wait(&self, id: u64) -> Option<Nanos> {
@@ -143,6 +148,16 @@ impl Table {
             return Ok(0);
         }
         self.end(now, &over, apply).map(|()| over.len())
+    }
+
+    /// Ends all reservations: the policy has no class for them any more.
+    ///
+    /// # Errors
+    /// What the engine refused. If those were the rules, all reservations stand as before.
+    pub fn preempt(&mut self, now: Nanos, why: &str, apply: &mut Apply<'_>) -> Result<(), SpecError> {
+        let all = self.by_id.keys().map(|id| (*id, Happened::Preempted, Some(why.to_owned())));
+        let all: Vec<(u64, Happened, Option<String>)> = all.collect();
+        self.end(now, &all, apply)
     }
 
     /// Ends reservations, all at once: their rules go, then their classes. Packets that wait in

@@ -16,6 +16,7 @@ pub mod link;
 pub mod replay;
 #[cfg(feature = "experiments")]
 pub mod report;
+pub mod reserve;
 pub mod run;
 #[cfg(feature = "experiments")]
 pub mod sim;

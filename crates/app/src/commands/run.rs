@@ -7,6 +7,7 @@ mod heart;
 mod listen;
 mod live;
 mod reload;
+mod reservations;
 mod shaped;
 mod stat;
 mod supervise;
@@ -111,6 +112,9 @@ pub struct Args {
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
+    /// Says to a worker that it will be given the reservations of the one before
+    #[arg(long, hide = true, requires = "worker")]
+    awaits_reservations: bool,
 }
 
 /// When AF_XDP carries bridges.
@@ -236,6 +240,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let live = Live::new(&links, running.reach().clone(), tuning);
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
+    if args.awaits_reservations {
+        reservations::await_those_before(&live);
+    }
     let stop = running.stopper();
     let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;

@@ -23,6 +23,21 @@ impl Link {
         })
     }
 
+    /// Bytes that the queues of all reservations may hold together, for which a link that runs
+    /// makes room at its start. A queue holds a burst, a packet, and what comes in the longest wait
+    /// (docs/reserve.md). A packet is taken as no longer than the burst; whoever asks for longer
+    /// ones needs room of others. 0 for a link without a class for reservations.
+    pub fn reservation_room(&self) -> u64 {
+        let Some(reservations) = &self.reservations else { return 0 };
+        let (buffer, rate) = (self.reservation_buffer(), self.reservable());
+        let meanwhile = match reservations.delay() {
+            Some(wait) => rate.bytes_in(wait),
+            None => buffer,
+        };
+        // And one packet, so that there is room for a reservation in the smallest buffer.
+        buffer.saturating_mul(2).saturating_add(meanwhile).saturating_add(u64::from(self.spec.mtu))
+    }
+
     /// What all reservations may be guaranteed together: what their class can count on, less what
     /// the policy's own classes below it are guaranteed. 0 for a link without a class for
     /// reservations.

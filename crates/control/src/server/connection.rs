@@ -14,6 +14,8 @@ use crate::rights::{Peer, Writers};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 16 << 10;
+/// About as many bytes of news are sent at a time.
+const NEWS: usize = 64 << 10;
 
 /// A client.
 pub(super) struct Connection {
@@ -27,6 +29,8 @@ pub(super) struct Connection {
     active: Instant,
     /// When it last asked something.
     asked: Option<Instant>,
+    /// The number of the next thing that it is to be told, if it watches.
+    watching: Option<u64>,
     /// True if nothing more comes from it.
     ended: bool,
     /// True if it is gone.
@@ -57,8 +61,8 @@ impl Waiting {
 
 impl Connection {
     pub fn new(stream: UnixStream, peer: Peer, may_write: bool, now: Instant) -> Connection {
-        let (lines, reply) = (Lines::default(), None);
-        Connection { stream, peer, may_write, lines, reply, active: now, asked: None, ended: false, broken: false }
+        let (lines, reply, active, asked, watching) = (Lines::default(), None, now, None, None);
+        Connection { stream, peer, may_write, lines, reply, active, asked, watching, ended: false, broken: false }
     }
 
     /// Sends a line to somebody who is not accepted. It fits into the socket's buffer, which is
@@ -105,10 +109,17 @@ impl Connection {
         self.may_write
     }
 
+    /// True if it is told what happens.
+    pub fn watches(&self) -> bool {
+        self.watching.is_some()
+    }
+
     /// True if the connection is to be closed.
     pub fn is_over(&self, now: Instant, patience: Duration) -> bool {
         let stuck = self.stuck_since().is_some_and(|since| now.saturating_duration_since(since) >= patience);
-        self.broken || stuck || (self.ended && self.reply.is_none() && !self.lines.has_line())
+        // Who watches may have nothing more to ask.
+        let ended = self.ended && self.watching.is_none();
+        self.broken || stuck || (ended && self.reply.is_none() && !self.lines.has_line())
     }
 
     /// Handles what has happened: takes what has come, answers at most one request, and sends.
@@ -122,12 +133,30 @@ impl Connection {
             }
             return;
         }
+        let watches_only = self.ended && self.watches() && !self.lines.has_line();
+        if watches_only && flags.intersects(PollFlags::ERR | PollFlags::HUP) {
+            // It has closed the connection.
+            self.broken = true;
+            return;
+        }
         if !self.ended && !self.lines.has_line() && !flags.is_empty() {
             self.receive(now);
         }
         self.handle(writers, service);
         if self.reply.is_some() {
             (self.active, self.asked) = (now, Some(now));
+            self.send(now);
+        }
+    }
+
+    /// Sends what has happened to a client that watches, if it has taken all before.
+    pub fn tell(&mut self, now: Instant, service: &mut dyn Service) {
+        let Some(from) = self.watching.filter(|_| self.reply.is_none() && !self.broken) else { return };
+        let (body, next) = service.news(from, NEWS);
+        self.watching = Some(next);
+        if !body.is_empty() {
+            self.active = now;
+            self.reply = Some(Waiting { head: Vec::new(), body, tail: &[], taken: 0 });
             self.send(now);
         }
     }
@@ -156,7 +185,8 @@ impl Connection {
             Err(_) => (None, Err(too_long(most, &self.peer, writers))),
         };
         self.reply = Some(match result {
-            Ok(body) => {
+            Ok((body, watching)) => {
+                self.watching = watching.or(self.watching);
                 let (head, tail) = reply::around(id, true);
                 Waiting { head, body, tail, taken: 0 }
             }

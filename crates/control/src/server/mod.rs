@@ -6,6 +6,9 @@
 //! and so is the most patient one where replies that wait need more than [`Limits::memory`]. If
 //! there are as many clients as there may be, a new one takes the place of the one that has been
 //! silent longest; those that may change things come last.
+//!
+//! A client that watches is sent lines between its replies. They are taken from the service when
+//! the client has taken those before: so it costs some of them, and whoever is late misses some.
 
 mod connection;
 
@@ -18,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::fault::Fault;
+use crate::fault::{Code, Fault};
 use crate::reply::{self, Body};
 use crate::request::Request;
 use crate::rights::{Peer, Right, Writers};
@@ -31,6 +34,29 @@ pub trait Service {
     /// # Errors
     /// Why it is not done; the client is told.
     fn answer(&mut self, request: Request, peer: &Peer) -> Result<Body, Fault>;
+
+    /// A client wants to be told what happens from now on: the number of the next thing.
+    ///
+    /// # Errors
+    /// Why it cannot; the client is told.
+    fn watch(&mut self) -> Result<u64, Fault> {
+        Err(Fault::new(Code::Unsupported, "there is nothing to watch here"))
+    }
+
+    /// What has happened from number `from` on, as whole lines: not much more than `most` bytes.
+    /// And the number of the thing behind them.
+    fn news(&mut self, from: u64, most: usize) -> (Body, u64) {
+        let _ = most;
+        (Body::from([0_u8; 0]), from)
+    }
+
+    /// How long it has nothing to do unless it is asked; `None`: for ever.
+    fn rests(&mut self) -> Option<Duration> {
+        None
+    }
+
+    /// Does what is to be done though nobody asks.
+    fn work(&mut self) {}
 }
 
 /// What clients may cost.
@@ -55,6 +81,8 @@ impl Default for Limits {
 const FRESH: Duration = Duration::from_secs(1);
 /// How long no client is accepted when the process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long those who watch wait at most for what another thread has made happen.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A server.
 pub struct Server<F> {
@@ -102,7 +130,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
         }
-        let wait = self.wait(now);
+        let wait = self.wait(now).into_iter().chain(service.rests()).min();
         let timeout = wait.map(|wait| Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos() as _ });
         let listening = if self.paused.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut watched = Vec::with_capacity(self.clients.len() + 2);
@@ -119,12 +147,15 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
         if happened.first().is_some_and(|flags| !flags.is_empty()) {
             return Ok(true);
         }
+        service.work();
         let now = Instant::now();
         let mut flags = happened.iter().skip(2);
         for client in &mut self.clients {
             let flags = flags.next().copied().unwrap_or(PollFlags::empty());
             client.work(flags, now, &self.writers, service);
         }
+        // What one has asked the others are told.
+        self.clients.iter_mut().for_each(|client| client.tell(now, service));
         let patience = self.limits.patience;
         self.clients.retain(|client| !client.is_over(now, patience));
         self.bound_memory();
@@ -141,7 +172,8 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
         }
         let stuck = self.clients.iter().filter_map(Connection::stuck_since).min();
         let dropped = stuck.map(|since| since + self.limits.patience);
-        let next = dropped.into_iter().chain(self.paused).min()?;
+        let look = self.clients.iter().any(Connection::watches).then(|| now + LOOK);
+        let next = dropped.into_iter().chain(self.paused).chain(look).min()?;
         // A millisecond more, so that the time has passed then.
         Some(next.saturating_duration_since(now) + Duration::from_millis(1))
     }
@@ -228,18 +260,27 @@ fn longest(may_write: bool) -> usize {
     if may_write { crate::request::WRITE_LINE } else { crate::request::READ_LINE }
 }
 
+/// An answer, and from which number on its client watches.
+type Answer = (Body, Option<u64>);
+
 /// Answers a line.
 fn answer(
     line: &[u8],
     peer: &Peer,
     writers: &Writers,
     service: &mut dyn Service,
-) -> (Option<u64>, Result<Body, Fault>) {
+) -> (Option<u64>, Result<Answer, Fault>) {
     match crate::request::read(line) {
         Err((id, fault)) => (id, Err(fault)),
         Ok(asked) => {
             let needs: Right = asked.request.needs();
-            let result = writers.check(peer, needs).and_then(|()| service.answer(asked.request, peer));
+            let result = writers.check(peer, needs).and_then(|()| match &asked.request {
+                Request::Reserve(reserve) if reserve.watches() => {
+                    let from = service.watch()?;
+                    Ok((Body::from(format!("{{\"from\":{from}}}").into_bytes()), Some(from)))
+                }
+                _ => Ok((service.answer(asked.request, peer)?, None)),
+            });
             (asked.id, result)
         }
     }
@@ -247,3 +288,5 @@ fn answer(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod watching;

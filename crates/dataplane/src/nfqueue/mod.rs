@@ -140,14 +140,14 @@ fn longest(link: &Link) -> u64 {
     if whole(link) { SUPER } else { u64::from(link.spec.mtu) }
 }
 
-/// Bytes that the link's queues hold together when all are full.
+/// Bytes that the link's queues hold together when all are full, with those of reservations.
 fn bytes(link: &Link) -> u64 {
     let longest = longest(link);
     let limits = link.spec.classes.iter().filter_map(|class| class.queue.as_ref()).map(|queue| match queue.limit {
         Limit::Packets(packets) => u64::from(packets).saturating_mul(longest),
         Limit::Bytes(bytes) => u64::from(bytes),
     });
-    limits.fold(0, u64::saturating_add)
+    limits.fold(link.reservation_room(), u64::saturating_add)
 }
 
 /// Every DSCP that a meter of the link may write: the numbers among its words.

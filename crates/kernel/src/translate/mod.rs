@@ -190,6 +190,12 @@ impl<'a> Builder<'a> {
             let message = "a link that the kernel executes keeps its rate: nobody probes its line";
             self.refuse(self.root("adapt"), message, Some(help));
         }
+        if let Some(reservations) = &link.reservations {
+            let help = format!("leave `reservations` out; {}", self.way());
+            let message =
+                "a link that the kernel executes takes no reservations: their classes come and go in altq itself";
+            self.refuse(reservations.span, message, Some(help));
+        }
         if let Some(root) = link.spec.classes.first() {
             let given = Given::new(&root.settings);
             self.nobody_took(ROOT, "the kernel's qdiscs have", given.rest());

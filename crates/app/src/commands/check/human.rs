@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use altq_config::{Device, Link, Path, Policy, Promises};
+use altq_config::{Device, Link, Path, Policy, Promises, Reservations};
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::schedule::{Order, Role};
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
-use altq_engine::units::{Nanos, Rate};
+use altq_engine::units::{Nanos, Rate, time_text};
 
 use crate::{output, pattern, tree};
 
@@ -79,7 +79,7 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
     if let Some(reserved) = &link.reservations {
         let (most, buffer) = (rate(link.reservable()), link.reservation_buffer());
         let class = link.class_name(reserved.class);
-        writeln!(out, "  reserved   up to {most} below {class}, bursts of {buffer} bytes")?;
+        writeln!(out, "  reserved   up to {most} below {class}, bursts of {buffer} bytes{}", terms(reserved))?;
     }
     if let Some(path) = link.path() {
         path_report(out, link, path)?;
@@ -91,6 +91,23 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
     out.push_str(&table(link, view));
     served(out, link)?;
     held(out, link)
+}
+
+/// What a policy says of its reservations beside their rate and buffer.
+fn terms(reserved: &Reservations) -> String {
+    let mut terms = String::new();
+    if let Some(delay) = reserved.delay() {
+        terms += &format!("; no packet waits longer than {}", time_text(delay));
+    }
+    if let Some(lifetime) = reserved.lifetime() {
+        terms += &format!("; they end {} after a refresh", time_text(lifetime));
+    }
+    let most = reserved.owner_most().map(|most| format!("{most} of them"));
+    let owner: Vec<String> = reserved.owner_rate().map(rate).into_iter().chain(most).collect();
+    if !owner.is_empty() {
+        terms += &format!("; up to {} an owner", owner.join(" and "));
+    }
+    terms
 }
 
 /// What executes the link, and why; and what the kernel does differently where it does.

@@ -45,6 +45,9 @@ struct LinkReport<'a> {
     overhead: Overhead,
     regulator_bytes: Option<u32>,
     default: Option<&'a str>,
+    /// Where reservations go, and what there is for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservations: Option<Reserved<'a>>,
     notes: &'a [String],
     /// What executes the link on its device; null without one.
     path: Option<&'static str>,
@@ -60,6 +63,18 @@ struct AdaptReport {
     to_bit_s: u64,
     target_ns: u64,
     reflectors: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Reserved<'a> {
+    class: &'a str,
+    reservable_bit_s: u64,
+    buffer_bytes: u64,
+    delay_ns: Option<u64>,
+    lifetime_ns: Option<u64>,
+    most: u64,
+    owner_bit_s: Option<u64>,
+    owner_most: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -173,6 +188,16 @@ fn link_report(link: &Link) -> LinkReport<'_> {
         },
         regulator_bytes: super::human::bucket(link),
         default: link.spec.default.map(|class| link.class_name(class)),
+        reservations: link.reservations.as_ref().map(|reserved| Reserved {
+            class: link.class_name(reserved.class),
+            reservable_bit_s: link.reservable().as_bit_s(),
+            buffer_bytes: link.reservation_buffer(),
+            delay_ns: reserved.delay(),
+            lifetime_ns: reserved.lifetime(),
+            most: reserved.most(),
+            owner_bit_s: reserved.owner_rate().map(|rate| rate.as_bit_s()),
+            owner_most: reserved.owner_most(),
+        }),
         notes: &link.notes,
         path: link.path().map(Path::name),
         kernel_refuses,

@@ -18,6 +18,7 @@ use altq_engine::units::Rate;
 
 use super::heart::Wire;
 use super::live::{Live, Shown, State};
+use super::reservations;
 use super::stat::{Stat, path, state};
 use super::table;
 use crate::exit::Exit;
@@ -205,8 +206,25 @@ impl Service for Answers {
             Request::Stat { link, form } => self.stat(link, form),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
+            Request::Reserve(asked) => reservations::answer(&self.live, self.wire.as_ref(), asked, peer),
             request => document(&self.subscribers(request, peer)?),
         }
+    }
+
+    fn watch(&mut self) -> Result<u64, Fault> {
+        Ok(self.live.lock().roster.coming())
+    }
+
+    fn news(&mut self, from: u64, most: usize) -> (Body, u64) {
+        self.live.lock().roster.news(from, most)
+    }
+
+    fn rests(&mut self) -> Option<Duration> {
+        reservations::rests(&self.live)
+    }
+
+    fn work(&mut self) {
+        reservations::work(&self.live, self.wire.as_ref());
     }
 }
 
@@ -226,11 +244,15 @@ fn of_kernel(name: &str, error: &LinkError) -> Fault {
     Fault::new(code, format!("link `{name}`: {error}; what stood there stays"))
 }
 
-fn document(of: &impl serde::Serialize) -> Result<Body, Fault> {
+/// A document as the body of a reply.
+///
+/// # Errors
+/// It cannot be written.
+pub fn document(of: &impl serde::Serialize) -> Result<Body, Fault> {
     body(of).map_err(|error| Fault::new(Code::Failed, error.to_string()))
 }
 
 /// Who asks, for the log.
-fn who(peer: &Peer) -> String {
+pub fn who(peer: &Peer) -> String {
     format!("process {} of user {}", peer.pid, peer.uid)
 }

@@ -71,13 +71,10 @@ struct AwayAnswers {
 
 impl Service for AwayAnswers {
     fn answer(&mut self, request: Request, _: &Peer) -> Result<Body, Fault> {
-        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if request != Request::Status {
-            let by_kernel = self.names.iter().all(|(_, by)| *by == By::Kernel);
-            let what = if by_kernel { "no worker runs" } else { "packets pass unshaped" };
-            let fault = Fault::new(Code::Failed, format!("{what}: {reason}"));
-            return Err(fault.help("ask again in a moment: `altq run` starts the next worker by itself"));
+            return Err(self.fault());
         }
+        let reason = self.reason();
         let since_s = self.since.elapsed().as_secs();
         let link = |(name, by): &(String, By)| {
             // Qdiscs of the kernel shape whoever runs.
@@ -90,5 +87,23 @@ impl Service for AwayAnswers {
         };
         body(&Status::of(self.names.iter().map(link).collect()))
             .map_err(|error| Fault::new(Code::Failed, error.to_string()))
+    }
+
+    fn watch(&mut self) -> Result<u64, Fault> {
+        Err(self.fault())
+    }
+}
+
+impl AwayAnswers {
+    fn reason(&self) -> String {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What everything but the status is answered with.
+    fn fault(&self) -> Fault {
+        let by_kernel = self.names.iter().all(|(_, by)| *by == By::Kernel);
+        let what = if by_kernel { "no worker runs" } else { "packets pass unshaped" };
+        let fault = Fault::new(Code::Failed, format!("{what}: {}", self.reason()));
+        fault.help("ask again in a moment: `altq run` starts the next worker by itself")
     }
 }

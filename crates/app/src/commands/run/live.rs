@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use altq_config::Link;
+use altq_control::roster::reserved::Done as Reserved;
 use altq_control::roster::{Changes, Roster};
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
@@ -12,6 +13,7 @@ use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
 
+use super::reservations;
 use super::shaped::Shaped;
 
 /// A link, and its latest snapshot.
@@ -29,7 +31,7 @@ pub struct Live {
 
 /// What may change.
 pub struct State {
-    /// The links as they are now, with the classes of subscribers.
+    /// The links as they are now, with the classes of subscribers and reservations.
     pub roster: Roster,
     links: Vec<Entry>,
 }
@@ -122,17 +124,16 @@ impl State {
     }
 
     /// Other links of the same names follow these; those that are not named stay. There are no
-    /// subscribers.
+    /// subscribers. What is returned is to be done behind the changes between the two policies.
     ///
     /// # Errors
     /// That of a link that the engine refuses.
-    pub fn follow(&mut self, links: &[&Link], room: usize) -> Result<(), SpecError> {
+    pub fn follow(&mut self, links: &[&Link], room: usize) -> Result<Reserved<()>, SpecError> {
         let follower = |entry: &Entry| match links.iter().find(|link| link.name == entry.name) {
             Some(link) => Some(Arc::new((*link).clone())),
-            None => self.roster.link(&entry.name).cloned(),
+            None => self.roster.written(&entry.name),
         };
         let links: Vec<Arc<Link>> = self.links.iter().filter_map(follower).collect();
-        self.roster = Roster::new(links, room)?;
-        Ok(())
+        self.roster.follow(reservations::time(), links, room)
     }
 }

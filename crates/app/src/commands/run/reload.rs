@@ -8,6 +8,7 @@ use anyhow::Context as _;
 
 use super::heart::Wire;
 use super::live::{Live, State};
+use super::reservations::carry_out;
 use super::{Args, choose};
 use crate::commands::check::refused_by_kernel;
 use crate::policy::print_findings;
@@ -19,7 +20,7 @@ pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
     let file = args.policy.file.display();
     let Some(wire) = wire else {
         if let Some(policy) = read(args) {
-            change(args, live, &policy);
+            change(args, live, &policy, None);
         }
         return;
     };
@@ -30,7 +31,7 @@ pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
         }
     };
     let taken = match told.policy() {
-        Ok(policy) => change(args, live, &policy),
+        Ok(policy) => change(args, live, &policy, Some(wire)),
         // The supervisor has read it without errors.
         Err(failed) => {
             print_findings(&failed.diagnostics, &failed.sources, false);
@@ -43,9 +44,9 @@ pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
 }
 
 /// Changes the links, and says what has changed. False if the policy that ran stays.
-fn change(args: &Args, live: &Live, policy: &Policy) -> bool {
+fn change(args: &Args, live: &Live, policy: &Policy, wire: Option<&Wire>) -> bool {
     let file = args.policy.file.display();
-    let followed = follow(args, live, policy);
+    let followed = follow(args, live, policy, wire);
     match &followed {
         Err(message) => eprintln!("altq run: SIGHUP: {message}"),
         Ok(0) => eprintln!("altq run: SIGHUP: {file} asks for what runs already"),
@@ -79,7 +80,7 @@ pub fn read(args: &Args) -> Option<Policy> {
 }
 
 /// Changes the links, and returns how many things have changed.
-fn follow(args: &Args, live: &Live, policy: &Policy) -> Result<usize, String> {
+fn follow(args: &Args, live: &Live, policy: &Policy, wire: Option<&Wire>) -> Result<usize, String> {
     let stays = |message: String| format!("{message}; the policy that runs stays");
     let links = choose(policy, args.link.as_deref()).map_err(stays)?;
     let mut state = live.lock();
@@ -98,15 +99,27 @@ fn follow(args: &Args, live: &Live, policy: &Policy) -> Result<usize, String> {
             Ok(Done::Built) => count += 1,
             Err(error) => {
                 // Those before it stand as they are written now.
-                state.follow(&replaced, live.tuning.room).map_err(|error| error.to_string())?;
+                let done = state.follow(&replaced, live.tuning.room).map_err(|error| error.to_string())?;
+                carry_out(live, wire, done);
                 return Err(format!("link `{}`: {error}; what stood there stays", link.name));
             }
         }
         replaced.push(link);
     }
     // Names, promises and notes may differ where the engine's part does not.
-    state.follow(&links, live.tuning.room).map_err(|error| error.to_string())?;
-    live.make(plan.into_iter().filter(|(_, changes)| !changes.is_empty()).collect());
+    let mut done = state.follow(&links, live.tuning.room).map_err(|error| error.to_string())?;
+    // The rules of reservations stand before those of the policy, which are set first: a loop gets
+    // both at once.
+    for (link, mut changes) in plan.into_iter().filter(|(_, changes)| !changes.is_empty()) {
+        match done.changes.iter_mut().find(|(name, _)| *name == link) {
+            Some((_, more)) => {
+                changes.append(more);
+                *more = changes;
+            }
+            None => done.changes.push((link, changes)),
+        }
+    }
+    carry_out(live, wire, done);
     Ok(count)
 }
 
@@ -118,10 +131,10 @@ fn plan(state: &State, links: &[&Link], live: &Live) -> Result<Vec<(String, Vec<
     }
     let follow = |name: &str| {
         let found = links.iter().find(|link| link.name == name);
-        let (Some(link), Some(own)) = (found, state.roster.link(name)) else {
+        let (Some(link), Some(own)) = (found, state.roster.written(name)) else {
             return Err(format!("link `{name}` is gone, which needs a new start"));
         };
-        let changes = changes(own, link, live.tuning)
+        let changes = changes(&own, link, live.tuning)
             .map_err(|what| format!("link `{name}`: only a new start can change this: {what}"))?;
         Ok((name.to_owned(), changes))
     };

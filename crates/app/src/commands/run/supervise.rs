@@ -229,6 +229,9 @@ impl Supervisor<'_> {
         // Right behind the command's name: what stands behind `--` is no option.
         command.args(given.next());
         command.args(["--worker", if self.socket.is_some() { "socket" } else { "alone" }]);
+        if locked(&self.journal).has_reservations() {
+            command.arg("--awaits-reservations");
+        }
         command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
         if !self.args.unconfined {

@@ -1,0 +1,394 @@
+//! `altq reserve`: reservations in a running altq (docs/reserve.md).
+
+mod shown;
+
+use std::io::{self, ErrorKind, Write};
+
+use altq_config::literal;
+use altq_control::client::{Client, NoFields};
+use altq_control::reservations::{Fields, name};
+use altq_control::{Code, Fault};
+use altq_engine::units::{Nanos, Rate};
+use altq_reserve::{Excess, Flow, Op, Request, Service, Tspec};
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::output;
+use crate::socket::{Socket, fail};
+use shown::{Answered, Listed};
+
+/// Options of `altq reserve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A reservation is a rate and a burst for some flows, below the class of the policy that has the word
+`reservations`. What others send does not delay its packets, and what it does not use others have.
+
+Exit codes: 0 done, 1 no altq answers, 2 the request is wrong, 5 refused, 6 not permitted.
+
+Examples:
+  altq reserve add --flow 'proto=udp src=10.0.1.1 dst=10.0.2.2 dport=5004' --rate 500kbit/s \\
+      --burst 10kbytes --min-unit 128 --for 10m --key call4
+  altq reserve modify --key call4 --rate 800kbit/s --burst 10kbytes
+  altq reserve refresh --key call4
+  altq reserve list
+  altq reserve watch | jq -r .event")]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Makes a reservation. With a key that is there already: changes it
+    #[command(after_help = "\
+Where it is refused, nothing has changed; the reason, what is in the way and what would fit are
+printed, and the exit code is 5.
+
+Examples:
+  altq reserve add --flow 'proto=udp dst=10.0.2.2 dport=5004' --rate 64kbit/s --burst 1kbytes
+  altq reserve add --flow 'proto=tcp dport=873' --flow 'proto=tcp sport=873' --rate 5Mbit/s \\
+      --burst 30kbytes --excess borrow --key backup --for 2h")]
+    Add(Add),
+    /// Changes a reservation in place. Where that is refused, it stands as it was
+    Modify(Modify),
+    /// Starts the time to live of a reservation anew
+    Refresh(Refresh),
+    /// Gives a reservation up
+    Del(Del),
+    /// Lists the reservations, and what room is left
+    List(List),
+    /// Prints what happens from now on, a line of JSON each (altq.reserve-event/1): granted,
+    /// changed, expired, deleted, preempted
+    Watch(Watch),
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// Packets that belong to it, in words such as `proto=udp src=10.0.1.1 dst=10.0.2.2
+    /// dport=5004`. May be given up to 64 times: the flows share the reservation
+    #[arg(long = "flow", value_name = "FLOW", required = true)]
+    flows: Vec<Flow>,
+    /// Its rate, such as 500kbit/s, counted from the IP header on
+    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
+    rate: Rate,
+    /// What it may send at once, such as 10kbytes
+    #[arg(long, value_name = "SIZE", value_parser = literal::size)]
+    burst: u64,
+    #[command(flatten)]
+    packets: Packets,
+    /// Its service (RFC 2211); guaranteed service (RFC 2212) is refused
+    #[arg(long, value_enum, value_name = "SERVICE")]
+    service: Option<ServiceWord>,
+    #[command(flatten)]
+    terms: Terms,
+    /// The name that you give it: by this name it can be changed
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    #[command(flatten)]
+    more: More,
+}
+
+#[derive(Debug, clap::Args)]
+struct Modify {
+    #[command(flatten)]
+    which: Which,
+    /// Other packets than before; may be given up to 64 times
+    #[arg(long = "flow", value_name = "FLOW")]
+    flows: Vec<Flow>,
+    /// Another rate, such as 800kbit/s; --burst belongs to it
+    #[arg(long, value_name = "RATE", requires = "burst", value_parser = literal::rate_with_unit)]
+    rate: Option<Rate>,
+    /// What it may send at once from now on, such as 10kbytes
+    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = literal::size)]
+    burst: Option<u64>,
+    #[command(flatten)]
+    packets: Packets,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    more: More,
+}
+
+#[derive(Debug, clap::Args)]
+struct Refresh {
+    #[command(flatten)]
+    which: Which,
+    /// It ends after this time, such as 10m, unless it is refreshed [default: as before]
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    ttl: Option<f64>,
+    #[command(flatten)]
+    more: More,
+}
+
+#[derive(Debug, clap::Args)]
+struct Del {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    more: More,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those below this class of the policy, CLASS or LINK/CLASS
+    #[arg(long, value_name = "CLASS")]
+    within: Option<String>,
+    #[command(flatten)]
+    socket: Socket,
+    /// Prints JSON, a line for each class (altq.reservations/1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Watch {
+    #[command(flatten)]
+    socket: Socket,
+    /// It prints JSON in any case
+    #[arg(long, hide = true)]
+    json: bool,
+}
+
+/// What else a token bucket has, beside its rate and its burst.
+#[derive(Debug, clap::Args)]
+struct Packets {
+    /// Its peak rate, which is not counted
+    #[arg(long, value_name = "RATE", requires = "rate", value_parser = literal::rate_with_unit)]
+    peak: Option<Rate>,
+    /// Smaller packets are charged as if they had so many bytes [default: 64]
+    #[arg(long, value_name = "BYTES", requires = "rate", value_parser = packet)]
+    min_unit: Option<u32>,
+    /// Its largest packet [default: the MTU of the link]
+    #[arg(long, value_name = "BYTES", requires = "rate", value_parser = packet)]
+    max_packet: Option<u32>,
+}
+
+impl Packets {
+    fn tspec(&self, rate: Rate, burst: u64) -> Tspec {
+        Tspec {
+            rate_bit_s: rate.as_bit_s(),
+            burst_bytes: burst,
+            peak_bit_s: self.peak.map(Rate::as_bit_s),
+            min_unit_bytes: self.min_unit,
+            max_packet_bytes: self.max_packet,
+        }
+    }
+}
+
+/// What a reservation is asked for under.
+#[derive(Debug, clap::Args)]
+struct Terms {
+    /// Packets beyond rate and burst: `borrow` lets them wait in the same queue for what others
+    /// leave, so the order stays; `default` sends them to the default class at once [default:
+    /// borrow]
+    #[arg(long, value_enum, value_name = "WHERE")]
+    excess: Option<ExcessWord>,
+    /// The longest that a packet may wait that keeps to rate and burst, such as 20ms [default: as
+    /// the policy says]
+    #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
+    delay: Option<Nanos>,
+    /// It ends after this time, such as 10m, unless it is refreshed [default: as long as the policy
+    /// allows]
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    ttl: Option<f64>,
+}
+
+/// Which reservation.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// The reservation, by the name that it was given
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// The reservation, by its number
+    #[arg(long, value_name = "N")]
+    id: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+struct More {
+    /// Whose it is; only root, and the user that runs altq, may name others [default: uid:N, the
+    /// user who asks]
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// The class of the policy below which it is, CLASS or LINK/CLASS [default: the only one]
+    #[arg(long, value_name = "CLASS")]
+    within: Option<String>,
+    #[command(flatten)]
+    socket: Socket,
+    /// Prints JSON (altq.reserve/1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ServiceWord {
+    ControlledLoad,
+    Guaranteed,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ExcessWord {
+    Borrow,
+    Default,
+}
+
+/// A time in seconds. As in timeout(1), `10m` are minutes and `2h` hours.
+fn span(word: &str) -> Result<f64, String> {
+    let long = [("m", 60), ("h", 3600)].into_iter().find_map(|(unit, each)| {
+        let count: u32 = word.strip_suffix(unit)?.parse().ok()?;
+        Some(f64::from(count) * f64::from(each))
+    });
+    match long {
+        Some(seconds) => Ok(seconds),
+        None => Ok(literal::time_with_unit(word)? as f64 / 1e9),
+    }
+}
+
+/// The size of a packet.
+fn packet(word: &str) -> Result<u32, String> {
+    u32::try_from(literal::size(word)?).map_err(|_| format!("no packet has {word}"))
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    match &args.what {
+        What::Add(add) => {
+            let service = add.service.map(|word| match word {
+                ServiceWord::ControlledLoad => Service::ControlledLoad,
+                ServiceWord::Guaranteed => Service::Guaranteed,
+            });
+            let flows = Some(add.flows.clone());
+            let tspec = Some(add.packets.tspec(add.rate, add.burst));
+            let asked = Request { key: add.key.clone(), service, flows, tspec, ..Request::new(Op::Add) };
+            one(under(asked, &add.terms), &add.more)
+        }
+        What::Modify(modify) => {
+            let flows = (!modify.flows.is_empty()).then(|| modify.flows.clone());
+            let tspec = modify.rate.zip(modify.burst).map(|(rate, burst)| modify.packets.tspec(rate, burst));
+            one(under(Request { flows, tspec, ..of(Op::Modify, &modify.which) }, &modify.terms), &modify.more)
+        }
+        What::Refresh(refresh) => one(Request { ttl_s: refresh.ttl, ..of(Op::Refresh, &refresh.which) }, &refresh.more),
+        What::Del(del) => one(of(Op::Del, &del.which), &del.more),
+        What::List(list) => self::list(list),
+        What::Watch(watch) => self::watch(watch),
+    }
+}
+
+fn of(op: Op, which: &Which) -> Request {
+    Request { key: which.key.clone(), id: which.id, ..Request::new(op) }
+}
+
+fn under(asked: Request, terms: &Terms) -> Request {
+    let excess = terms.excess.map(|word| match word {
+        ExcessWord::Borrow => Excess::Borrow,
+        ExcessWord::Default => Excess::Default,
+    });
+    Request { excess, delay_ns: terms.delay, ttl_s: terms.ttl, ..asked }
+}
+
+/// Asks about one reservation, and prints the answer.
+fn one(asked: Request, more: &More) -> anyhow::Result<Exit> {
+    let asked = Request { owner: more.owner.clone(), within_class: more.within.clone(), ..asked };
+    if let Err(wrong) = asked.check() {
+        return Ok(fail("reserve", &Fault::usage(wrong)));
+    }
+    let answer = more.socket.connect().and_then(|mut client| client.ask(name(asked.op), &Fields::from(&asked)));
+    let json = match answer {
+        Ok(json) => json,
+        Err(fault) => return Ok(fail("reserve", &fault)),
+    };
+    let answer: Answered = match read(&json) {
+        Ok(answer) => answer,
+        Err(fault) => return Ok(fail("reserve", &fault)),
+    };
+    if more.json {
+        output::print(&(json + "\n"))?;
+    } else if answer.granted {
+        output::print(&answer.granted_text(asked.op))?;
+    }
+    if answer.granted {
+        return Ok(Exit::Ok);
+    }
+    if !more.json {
+        eprintln!("altq reserve: {}", answer.refused_text());
+    }
+    Ok(Exit::Refused)
+}
+
+fn read<'a, T: serde::Deserialize<'a>>(json: &'a str) -> Result<T, Fault> {
+    serde_json::from_str(json)
+        .map_err(|error| Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})")))
+}
+
+/// The fields of a list.
+#[derive(Serialize)]
+struct OfClass<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    within_class: Option<&'a str>,
+}
+
+fn list(list: &List) -> anyhow::Result<Exit> {
+    let fields = OfClass { within_class: list.within.as_deref() };
+    let asked = list.socket.connect().and_then(|mut client| client.ask(name(Op::List), &fields));
+    let read = asked.and_then(|json| Ok((read::<Listed>(&json)?, json)));
+    let (listed, json) = match read {
+        Ok(read) => read,
+        Err(fault) => return Ok(fail("reserve", &fault)),
+    };
+    if list.json {
+        // As they came: a later altq may say more.
+        let whole: serde_json::Value = serde_json::from_str(&json)?;
+        for place in whole["places"].as_array().into_iter().flatten() {
+            output::print_json(place)?;
+        }
+    } else if listed.places.is_empty() {
+        eprintln!("altq reserve: no link that runs has a class for reservations");
+    } else {
+        output::print(&listed.text(output::width()))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn watch(watch: &Watch) -> anyhow::Result<Exit> {
+    let asked = watch.socket.connect().and_then(|mut client| {
+        client.ask(name(Op::Watch), &NoFields {})?;
+        Ok(client)
+    });
+    let mut client: Client = match asked {
+        Ok(client) => client,
+        Err(fault) => return Ok(fail("reserve", &fault)),
+    };
+    let mut out = io::stdout().lock();
+    loop {
+        let mut line = match client.next_line() {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(fail("reserve", &Fault::new(Code::Failed, "altq has closed the connection"))),
+            Err(error) => return Err(error).context("the connection to altq is lost"),
+        };
+        line.push(b'\n');
+        match out.write_all(&line).and_then(|()| out.flush()) {
+            // The reader of the pipe has gone, which is no error.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Ok),
+            written => written.context("stdout cannot be written")?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_people() {
+        for (word, seconds) in [("10m", 600.0), ("2h", 7200.0), ("10min", 600.0), ("157.5s", 157.5), ("500ms", 0.5)] {
+            assert_eq!(span(word), Ok(seconds), "{word}");
+        }
+        for word in ["10", "m", "-1m", "1.5h", "1d"] {
+            assert!(span(word).is_err(), "{word}");
+        }
+        assert_eq!((packet("128"), packet("1500bytes")), (Ok(128), Ok(1500)));
+        assert!(packet("5000Mbytes").is_err());
+    }
+}

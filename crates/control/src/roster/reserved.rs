@@ -1,0 +1,633 @@
+//! The reservations of the links that run: a table for each link whose policy has a class for them.
+//!
+//! A table makes its changes by the trial of its link, as subscribers do, so whoever runs the link
+//! is given the same changes. Rules of reservations stand before those of subscribers, and these
+//! before those of the policy.
+//!
+//! There is no clock here: whoever asks gives the time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use altq_config::{Class, Link, Path, Span};
+use altq_engine::Change;
+use altq_engine::classify::{Order, Rule, RuleSet};
+use altq_engine::settings::{Limit, Settings};
+use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SpecError};
+use altq_engine::units::{Nanos, SECOND};
+use altq_reserve::{Answer, Apply, Event, Happened, Op, Place, Reply, Request, State, Table};
+
+use super::{Changes, Roster, Tree, without_gaps};
+use crate::fault::{Code, Fault};
+use crate::journal::{gone, saved};
+use crate::reply::Body;
+use crate::reservations::{Again, Places, Said, Told};
+
+/// The most events that are kept for those who are late.
+const KEPT: usize = 4096;
+/// How long a table is left alone whose engine has refused to end reservations.
+const AGAIN: Nanos = SECOND;
+
+/// The time by two clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// By the loop's clock, in nanoseconds. It never goes backwards.
+    pub now: Nanos,
+    /// By the clock on the wall, in nanoseconds since 1970.
+    pub unix: u64,
+}
+
+/// What was done, and what is to be done elsewhere.
+#[derive(Debug, Default)]
+pub struct Done<T> {
+    /// What comes of it for the one who asked.
+    pub result: T,
+    /// The changes that the loops are to make.
+    pub changes: Changes,
+    /// Lines for the supervisor's [journal](crate::journal).
+    pub notes: Vec<u8>,
+    /// What should not have happened, a line each.
+    pub said: Vec<String>,
+}
+
+impl<T> Done<T> {
+    fn with<U>(self, result: U) -> Done<U> {
+        Done { result, changes: self.changes, notes: self.notes, said: self.said }
+    }
+}
+
+/// The reservations of a link.
+pub(super) struct Reserved {
+    table: Table,
+    /// How many events of the table are in the news.
+    told: u64,
+    /// True if the link is another one than the table knows.
+    outdated: bool,
+    /// Before this time it is not asked again to end what is over.
+    not_before: Nanos,
+}
+
+impl Reserved {
+    /// No reservations yet. `None` if the policy has no class for them, or altq does not execute
+    /// the link itself.
+    pub fn of(link: &Link) -> Option<Box<Reserved>> {
+        let place = Some(link).filter(|link| link.path() != Some(Path::Kernel)).and_then(Place::of)?;
+        let table = Table::new(place.without_rules());
+        Some(Box::new(Reserved { table, told: 0, outdated: false, not_before: 0 }))
+    }
+
+    /// When something is to be done.
+    fn due(&self) -> Option<Nanos> {
+        if self.outdated {
+            return Some(0);
+        }
+        self.table.next_deadline().map(|deadline| deadline.max(self.not_before))
+    }
+}
+
+/// What reservations have in the tree of a link.
+#[derive(Default)]
+pub(super) struct Booked {
+    classes: BTreeSet<ClassId>,
+    /// Their rules, which stand before all others.
+    pub rules: Vec<Rule>,
+    /// Bytes that their queues hold together, and for how many there is room since the start.
+    held: u64,
+    room: u64,
+    /// True if a class was made that has no name yet.
+    unnamed: bool,
+}
+
+impl Booked {
+    pub fn of(link: &Link) -> Booked {
+        Booked { room: link.reservation_room(), ..Booked::default() }
+    }
+}
+
+/// What has happened, as lines for those who watch.
+#[derive(Default)]
+pub(super) struct News {
+    lines: VecDeque<Vec<u8>>,
+    /// The number of the next event.
+    next: u64,
+}
+
+impl News {
+    fn push(&mut self, link: &str, event: &Event) {
+        let told = Told { event: Event { seq: self.next, ..event.clone() }, link };
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+        }
+        // It fails only for maps with keys that are not text, of which there are none.
+        let mut line = serde_json::to_vec(&told).unwrap_or_default();
+        line.push(b'\n');
+        self.lines.push_back(line);
+        self.next += 1;
+    }
+}
+
+impl Roster {
+    /// The number of the next event.
+    pub fn coming(&self) -> u64 {
+        self.news.next
+    }
+
+    /// The events from number `from` on, a line each, about `most` bytes of them; and the number of
+    /// the event behind them. Events that are no longer kept are left out.
+    pub fn news(&self, from: u64, most: usize) -> (Body, u64) {
+        let first = self.news.next - self.news.lines.len() as u64;
+        let (mut at, mut lines) = (from.max(first), Vec::new());
+        let skipped = usize::try_from(at - first).unwrap_or(usize::MAX);
+        for line in self.news.lines.iter().skip(skipped) {
+            if lines.len() >= most {
+                break;
+            }
+            lines.extend_from_slice(line);
+            at += 1;
+        }
+        (Body::from(lines), at)
+    }
+
+    /// Number of reservations.
+    pub fn reservations(&self) -> usize {
+        self.tables().map(|(_, table)| table.reservations().count()).sum()
+    }
+
+    /// Nobody is answered about reservations until those of the process before are
+    /// [there](Roster::restore), or this time has come.
+    pub fn await_reservations(&mut self, until: Nanos) {
+        self.awaited = Some(until);
+    }
+
+    /// When [`expire`](Roster::expire) has something to do next, by the loop's clock.
+    pub fn due(&self) -> Option<Nanos> {
+        self.links.iter().filter_map(|tree| tree.reserved.as_ref()?.due()).min()
+    }
+
+    /// Ends the reservations whose time is over, and lets tables follow what has changed in their
+    /// links.
+    pub fn expire(&mut self, at: Time) -> Done<()> {
+        let mut done = Done::default();
+        for index in 0..self.links.len() {
+            if self.links[index].reserved.as_ref().and_then(|reserved| reserved.due()).is_some_and(|due| due <= at.now)
+            {
+                self.settle(index, at, &mut done);
+            }
+        }
+        done
+    }
+
+    /// Does what a client asks. What is refused changes nothing.
+    ///
+    /// # Errors
+    /// The reservations of the process before are not there yet.
+    pub fn reserve(&mut self, at: Time, asked: &Request) -> Result<Done<Said>, Fault> {
+        if self.awaited.is_some_and(|until| at.now < until) {
+            let fault = Fault::new(Code::Failed, "the reservations of the process before are not there yet");
+            return Err(fault.help("ask again in a moment"));
+        }
+        self.awaited = None;
+        let mut done = Done::default();
+        if matches!(asked.op, Op::List | Op::Watch) {
+            return Ok(self.list(at, asked, done));
+        }
+        let index = match self.table_of(asked) {
+            Ok(index) => index,
+            Err(why) => return Ok(done.with(Said::Answer(Box::new(Answer::refusing(asked, why))))),
+        };
+        self.settle(index, at, &mut done);
+        let mut steps = Vec::new();
+        let tree = &mut self.links[index];
+        let reply = tree.with_table(&mut steps, |table, apply| table.handle(at.now, asked, apply));
+        let answer = match reply {
+            Some(Reply::Answer(answer)) => *answer,
+            _ => Answer::refusing(asked, "this link has no class for reservations"),
+        };
+        let there = answer.id.filter(|_| answer.granted && asked.op != Op::Del);
+        if let Some((id, reserved)) = there.zip(tree.reserved.as_ref())
+            && let Some(there) = reserved.table.get(id)
+        {
+            done.notes.extend(saved(&tree.link.name, there.saved(at.now, at.unix)));
+        }
+        done.make(&tree.link.name, steps);
+        self.tell(index, &mut done);
+        Ok(done.with(Said::Answer(Box::new(answer))))
+    }
+
+    /// Takes reservations of a process before. With `last` clients are answered from now on.
+    pub fn restore(&mut self, at: Time, state: Option<&State>, last: bool) -> Done<Again> {
+        if last {
+            self.awaited = None;
+        }
+        let mut done = Done::default();
+        let Some(state) = state else { return done.with(Again::default()) };
+        let ids: Vec<u64> = state.reservations.iter().map(|there| there.id).collect();
+        let none =
+            |why: &str| Again { refused: ids.iter().map(|id| (*id, why.to_owned())).collect(), ..Again::default() };
+        let index = self.links.iter().position(|tree| tree.link.name == state.link && tree.reserved.is_some());
+        let Some(index) = index else {
+            done.notes.extend(ids.iter().flat_map(|id| gone(&state.link, *id)));
+            let why = format!("no link `{}` runs here that has a class for reservations", state.link);
+            return done.with(none(&why));
+        };
+        self.settle(index, at, &mut done);
+        let mut steps = Vec::new();
+        let tree = &mut self.links[index];
+        let again = tree.with_table(&mut steps, |table, apply| table.restore(at.now, at.unix, state, apply));
+        done.make(&tree.link.name, steps);
+        let again = match again {
+            Some(Ok(again)) => Again::from(again),
+            Some(Err(why)) => none(&why),
+            None => none("this link has no class for reservations"),
+        };
+        for id in &ids {
+            if tree.reserved.as_ref().is_none_or(|reserved| reserved.table.get(*id).is_none()) {
+                done.notes.extend(gone(&state.link, *id));
+            }
+        }
+        self.tell(index, &mut done);
+        done.with(again)
+    }
+
+    /// Other links of the same names follow these, of which no subscriber has classes. Reservations
+    /// stay as far as there is room for them. Whoever runs the links makes the changes between the
+    /// two policies first, and those that are returned behind them.
+    ///
+    /// # Errors
+    /// That of a link that the engine refuses. Then nothing has changed.
+    pub fn follow(&mut self, at: Time, links: Vec<Arc<Link>>, room: usize) -> Result<Done<()>, SpecError> {
+        // First what can fail.
+        let mut followers = Vec::with_capacity(links.len());
+        for link in links {
+            let old = self.links.iter().position(|tree| tree.link.name == link.name);
+            // The numbers of classes go on in the order in which the loop gives them, and those of
+            // reservations.
+            let goes_on = |tree: &Tree| {
+                let came = tree.link.classes.len() > tree.written || tree.reserved.is_some();
+                came && link.path() != Some(Path::Kernel)
+            };
+            let follower = match old.and_then(|old| self.links.get(old)).filter(|tree| goes_on(tree)) {
+                Some(tree) => Follower::Old(tree.changes_to(&link)?, link),
+                None => Follower::New(Box::new(Tree::new(link)?)),
+            };
+            followers.push(follower);
+        }
+        let (mut done, mut before) = (Done::default(), std::mem::take(&mut self.links));
+        self.room = room;
+        for follower in followers {
+            let (changes, link) = match follower {
+                Follower::New(tree) => {
+                    self.links.push(*tree);
+                    continue;
+                }
+                Follower::Old(changes, link) => (changes, link),
+            };
+            let Some(old) = before.iter().position(|tree| tree.link.name == link.name) else { continue };
+            let mut tree = before.swap_remove(old);
+            tree.follow(&link, &changes, &mut done);
+            self.links.push(tree);
+            let index = self.links.len() - 1;
+            self.settle(index, at, &mut done);
+            // The policy may let reservations last for less time than before.
+            let there = self.links.get(index).and_then(|tree| tree.reserved.as_ref());
+            for there in there.into_iter().flat_map(|reserved| reserved.table.reservations()) {
+                done.notes.extend(saved(&link.name, there.saved(at.now, at.unix)));
+            }
+        }
+        Ok(done)
+    }
+
+    /// The link as the policy has it, without the classes that came while it runs.
+    pub fn written(&self, name: &str) -> Option<Arc<Link>> {
+        let tree = self.links.iter().find(|tree| tree.link.name == name)?;
+        if tree.link.classes.len() == tree.written {
+            return Some(tree.link.clone());
+        }
+        Some(Arc::new(tree.own()))
+    }
+
+    fn tables(&self) -> impl Iterator<Item = (&Arc<Link>, &Table)> {
+        self.links.iter().filter_map(|tree| Some((&tree.link, &tree.reserved.as_ref()?.table)))
+    }
+
+    fn list(&mut self, at: Time, asked: &Request, mut done: Done<()>) -> Done<Said> {
+        let mut places = Vec::new();
+        for index in 0..self.links.len() {
+            self.settle(index, at, &mut done);
+            let Some(reserved) = &self.links[index].reserved else { continue };
+            if reserved.table.place().answers_to(asked.within_class.as_deref()) {
+                places.push(reserved.table.list(at.now));
+            }
+        }
+        done.with(Said::Places(Places { places }))
+    }
+
+    /// The link whose table a request is about; or why there is none.
+    fn table_of(&self, asked: &Request) -> Result<usize, String> {
+        let within = asked.within_class.as_deref();
+        let all = self.links.iter().enumerate().filter_map(|(at, tree)| Some((at, &tree.reserved.as_ref()?.table)));
+        let named: Vec<(usize, &Table)> = all.clone().filter(|(_, table)| table.place().answers_to(within)).collect();
+        if let [(index, _)] = named[..] {
+            return Ok(index);
+        }
+        let places: Vec<String> = all.map(|(_, table)| format!("`{}`", table.place().path())).collect();
+        let places = places.join(", ");
+        if named.is_empty() {
+            let link = within.and_then(|within| within.split_once('/')).map(|(link, _)| link);
+            let by_kernel =
+                |tree: &&Tree| Some(tree.link.name.as_str()) == link && tree.link.path() == Some(Path::Kernel);
+            return Err(match (self.links.iter().find(by_kernel), within) {
+                (Some(tree), _) => format!(
+                    "the kernel executes link `{}`, so it takes no reservations; leave `path kernel` out of the link",
+                    tree.link.name
+                ),
+                _ if places.is_empty() => {
+                    "no link that runs here has a class for reservations; write `reservations` in a class".to_owned()
+                }
+                (None, Some(within)) => format!("no reservations go below `{within}`; they go below {places}"),
+                (None, None) => format!("reservations go below {places}"),
+            });
+        }
+        // A key is that of one reservation, wherever it is.
+        let key = asked.key.as_deref();
+        match named.iter().find(|(_, table)| key.is_some_and(|key| table.of_key(key).is_some())) {
+            Some((index, _)) => Ok(*index),
+            None if key.is_some() && asked.op != Op::Add => Err("there is no such reservation".to_owned()),
+            None => Err(format!("several classes take reservations: `within_class` says which of {places}")),
+        }
+    }
+
+    /// Whether a reservation has this key.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.tables().any(|(_, table)| table.of_key(key).is_some())
+    }
+
+    /// Lets a table follow its link, and ends the reservations whose time is over.
+    fn settle(&mut self, index: usize, at: Time, done: &mut Done<()>) {
+        let tree = &mut self.links[index];
+        let Some(reserved) = &tree.reserved else { return };
+        let mut steps = Vec::new();
+        let mut refused = None;
+        if reserved.outdated {
+            let place = Place::of(&tree.base()).map(Place::without_rules);
+            let followed = tree.with_table(&mut steps, |table, apply| match place {
+                Some(place) => table.set_place(at.now, place, apply),
+                None => table.preempt(at.now, "the policy has no class for reservations any more", apply),
+            });
+            refused = followed.and_then(Result::err);
+            if let Some(reserved) = &mut tree.reserved {
+                reserved.outdated = false;
+            }
+        }
+        let ended = tree.with_table(&mut steps, |table, apply| table.expire(at.now, apply));
+        if let Some(Err(error)) = ended {
+            refused.get_or_insert(error);
+            if let Some(reserved) = &mut tree.reserved {
+                reserved.not_before = at.now.saturating_add(AGAIN);
+            }
+        }
+        if let Some(error) = refused {
+            done.said.push(format!("link {}: reservations: the engine refused a change: {error}", tree.link.name));
+        }
+        done.make(&tree.link.name, steps);
+        self.tell(index, done);
+        let tree = &mut self.links[index];
+        if tree.reserved.is_some() && tree.link.reservations.is_none() {
+            tree.reserved = None;
+        }
+    }
+
+    /// Takes the new events of a table into the news, and notes what has ended.
+    fn tell(&mut self, index: usize, done: &mut Done<()>) {
+        let tree = &mut self.links[index];
+        let Some(reserved) = &mut tree.reserved else { return };
+        let name = &tree.link.name;
+        let (missed, events) = reserved.table.events_since(reserved.told);
+        // Whoever watches sees by the numbers that some are missing.
+        self.news.next += missed;
+        if missed > 0 {
+            self.news.lines.clear();
+        }
+        let mut told = reserved.told + missed;
+        for event in events {
+            told = event.seq + 1;
+            self.news.push(name, event);
+            if matches!(event.event, Happened::Expired | Happened::Preempted | Happened::Deleted) {
+                done.notes.extend(gone(name, event.id));
+            }
+        }
+        reserved.told = told;
+    }
+}
+
+/// What comes in place of a link.
+enum Follower {
+    /// The same tree, after these changes.
+    Old(Vec<Change>, Arc<Link>),
+    /// Another one.
+    New(Box<Tree>),
+}
+
+impl Done<()> {
+    /// Adds changes of a link.
+    fn make(&mut self, link: &str, steps: Vec<Change>) {
+        if !steps.is_empty() {
+            self.changes.push((link.to_owned(), steps));
+        }
+    }
+}
+
+impl Tree {
+    /// The link is another one than the table of its reservations knows.
+    pub(super) fn outdate(&mut self) {
+        if let Some(reserved) = &mut self.reserved {
+            reserved.outdated = true;
+        }
+    }
+
+    /// Rules of reservations, those of subscribers, and behind them those of the policy in the
+    /// order in which they are tried; with their places.
+    pub(super) fn all_rules(&self, of_reservations: &[Rule]) -> (RuleSet, Vec<Span>) {
+        let own = of_reservations.len() + self.leading.len();
+        if own == 0 {
+            return (self.rules.clone(), self.spans.clone());
+        }
+        let (mut rules, mut spans) = (of_reservations.to_vec(), vec![Span::default(); own]);
+        rules.extend_from_slice(&self.leading);
+        for at in self.rules.tried() {
+            rules.extend(self.rules.rules.get(at as usize).cloned());
+            spans.push(self.spans.get(at as usize).copied().unwrap_or_default());
+        }
+        (RuleSet { rules, order: Order::First, interfaces: self.rules.interfaces.clone() }, spans)
+    }
+
+    /// Works with the table of the link. Its changes are made in the trial and in the link, and are
+    /// noted in `steps`.
+    fn with_table<T>(
+        &mut self,
+        steps: &mut Vec<Change>,
+        work: impl FnOnce(&mut Table, &mut Apply<'_>) -> T,
+    ) -> Option<T> {
+        let mut reserved = self.reserved.take()?;
+        let result = work(&mut reserved.table, &mut |change: &Change| self.book(change, steps));
+        if std::mem::take(&mut self.booked.unnamed) {
+            let link = Arc::make_mut(&mut self.link);
+            for there in reserved.table.reservations() {
+                if let Some(class) = link.classes.get_mut(there.class as usize).filter(|class| class.name != there.name)
+                {
+                    class.name.clone_from(&there.name);
+                }
+            }
+        }
+        self.reserved = Some(reserved);
+        Some(result)
+    }
+
+    /// Makes a change of a table, if there is room for it.
+    fn book(&mut self, change: &Change, steps: &mut Vec<Change>) -> Result<Option<ClassId>, SpecError> {
+        let mut change = change.clone();
+        let mut places = None;
+        if let Change::SetRules { rules, .. } = &mut change {
+            let own = std::mem::take(&mut rules.rules);
+            let (all, spans) = self.all_rules(&own);
+            *rules = all;
+            places = Some((own, spans));
+        }
+        let held = self.held_with(&change)?;
+        let made = self.trial.apply(0, &change)?;
+        self.booked.held = held;
+        self.write(&change, made, places);
+        steps.push(change);
+        Ok(made)
+    }
+
+    /// Bytes that the queues of reservations hold together after a change.
+    fn held_with(&self, change: &Change) -> Result<u64, SpecError> {
+        let before = |class: ClassId| {
+            let there = self.link.spec.classes.get(class as usize).filter(|_| self.booked.classes.contains(&class));
+            there.map_or(0, |spec| bytes(spec.queue.as_ref()))
+        };
+        let (less, more) = match change {
+            Change::AddClass(spec) => (0, bytes(spec.queue.as_ref())),
+            Change::SetQueue { class, queue } => (before(*class), bytes(Some(queue))),
+            Change::RemoveClass { class, .. } => (before(*class), 0),
+            _ => (0, 0),
+        };
+        let (held, room) = (self.booked.held.saturating_sub(less).saturating_add(more), self.booked.room);
+        if held > room && more > less {
+            let message = format!("the queues of reservations would hold {held} bytes, and there is room for {room}");
+            return Err(
+                SpecError::new(message).help("ask for smaller packets or bursts, or give the class more buffer")
+            );
+        }
+        Ok(held)
+    }
+
+    /// Writes a change that the trial has made into the link.
+    fn write(&mut self, change: &Change, made: Option<ClassId>, places: Option<(Vec<Rule>, Vec<Span>)>) {
+        let link = Arc::make_mut(&mut self.link);
+        match change {
+            Change::AddClass(spec) => {
+                let Some(class) = made else { return };
+                while link.spec.classes.len() <= class as usize {
+                    link.spec.classes.push(ClassSpec::root());
+                    link.classes.push(Class::default());
+                }
+                link.spec.classes[class as usize] = spec.clone();
+                link.classes[class as usize] = Class::default();
+                self.booked.classes.insert(class);
+                self.booked.unnamed = true;
+            }
+            Change::SetClass { class, parent, settings } => {
+                if let Some(spec) = link.spec.classes.get_mut(*class as usize) {
+                    (spec.parent, spec.settings) = (*parent, settings.clone());
+                }
+            }
+            Change::SetQueue { class, queue } => {
+                if let Some(spec) = link.spec.classes.get_mut(*class as usize) {
+                    spec.queue = Some(queue.clone());
+                }
+            }
+            Change::RemoveClass { class, .. } => {
+                blank(link, *class);
+                self.booked.classes.remove(class);
+            }
+            Change::SetRules { rules, .. } => {
+                link.spec.rules = rules.clone();
+                if let Some((own, spans)) = places {
+                    link.rules = spans;
+                    self.booked.rules = own;
+                }
+            }
+            // A table changes nothing else.
+            Change::SetScheduler { .. } | Change::SetRate(_) | Change::SetRegulator(_) => {}
+        }
+    }
+
+    /// The link without reservations, and with the policy's own rules only: what a table's place is
+    /// worked out of. The policy's classes keep their numbers, because they come first.
+    fn base(&self) -> Link {
+        let mut link = Link::clone(&self.link);
+        (link.spec.rules, link.rules) = (self.rules.clone(), self.spans.clone());
+        for class in &self.booked.classes {
+            blank(&mut link, *class);
+        }
+        without_gaps(&link).0
+    }
+
+    /// The policy's own link.
+    fn own(&self) -> Link {
+        let mut own = self.base();
+        own.spec.classes.truncate(self.written);
+        own.classes.truncate(self.written);
+        own
+    }
+
+    /// The changes that lead to another policy's link.
+    fn changes_to(&self, to: &Link) -> Result<Vec<Change>, SpecError> {
+        altq_config::changes(&self.own(), to).map_err(SpecError::new)
+    }
+
+    /// Another policy's link follows this one, by these changes: it has the same classes in the
+    /// same order.
+    fn follow(&mut self, to: &Link, changes: &[Change], done: &mut Done<()>) {
+        for change in changes {
+            // It was taken by an engine that has the same classes, but for those of reservations.
+            if let Err(error) = self.trial.apply(0, change) {
+                done.said.push(format!("link {}: the engine refused a change of the policy: {error}", to.name));
+            }
+        }
+        let mut link = to.clone();
+        link.spec.classes.extend(self.link.spec.classes.iter().skip(self.written).cloned());
+        link.classes.extend(self.link.classes.iter().skip(self.written).cloned());
+        (self.rules, self.spans) = (to.spec.rules.clone(), to.rules.clone());
+        self.booked.room = to.reservation_room();
+        self.leading.clear();
+        self.readers.clear();
+        self.link = Arc::new(link);
+        match &mut self.reserved {
+            Some(reserved) => reserved.outdated = true,
+            None => self.reserved = Reserved::of(to),
+        }
+    }
+}
+
+/// Takes a class out of a link. Its number stays.
+fn blank(link: &mut Link, class: ClassId) {
+    let at = class as usize;
+    if let (Some(spec), Some(named)) = (link.spec.classes.get_mut(at), link.classes.get_mut(at)) {
+        *spec = ClassSpec::new(ROOT, Settings::new());
+        *named = Class::default();
+    }
+}
+
+/// Bytes that a queue of a reservation holds.
+fn bytes(queue: Option<&QueueSpec>) -> u64 {
+    match queue.map(|queue| queue.limit) {
+        Some(Limit::Bytes(bytes)) => u64::from(bytes),
+        Some(Limit::Packets(_)) | None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;
