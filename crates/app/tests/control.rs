@@ -1,6 +1,7 @@
 //! The control socket of `altq run`, and the commands that use it. The tests are skipped with a
 //! message where the host does not allow them.
 
+mod client;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
@@ -8,10 +9,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use altq_dataplane::netns::Namespace;
+use client::{altq, err, out};
 use serde_json::Value;
 use world::{round_trips, world};
 
@@ -100,19 +102,6 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn altq(socket: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
-    command.args(arguments).arg("--socket").arg(socket).stdin(Stdio::null()).output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn json(socket: &Path, arguments: &[&str]) -> serde_json::Value {

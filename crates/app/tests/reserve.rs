@@ -1,6 +1,7 @@
 //! `altq reserve` on a running altq. The tests are skipped with a message where the host does not
 //! allow them.
 
+mod client;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use client::{altq, err, out};
 use serde_json::Value;
 use world::{World, world};
 
@@ -126,19 +128,6 @@ impl Drop for Running<'_> {
 
 fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
-}
-
-fn altq(socket: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
-    command.args(arguments).arg("--socket").arg(socket).stdin(Stdio::null()).output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Waits until a condition holds.

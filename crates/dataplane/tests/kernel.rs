@@ -425,7 +425,17 @@ fn classes_and_flows_have_their_rates() {
     }
 }
 
-/// TCP through the kernel's qdiscs gets the link's rate.
+/// Ticks of all processors since boot: idle, taken by other machines, and all (proc(5)).
+fn processors() -> [f64; 3] {
+    let text = std::fs::read_to_string("/proc/stat").unwrap();
+    let ticks: Vec<f64> =
+        text.lines().next().unwrap().split_whitespace().skip(1).take(8).map(|word| word.parse().unwrap()).collect();
+    [ticks[3] + ticks[4], ticks[7], ticks.iter().sum()]
+}
+
+/// TCP through the kernel's qdiscs gets the link's rate. HTB does not make up for what it keeps back
+/// while its timers are late. So a window in which other machines took a hundredth of the
+/// processors' time, or in which little of it was idle, says nothing if the rate is missing.
 #[test]
 fn tcp_has_the_rate() {
     let Some(world) = pair() else { return };
@@ -440,15 +450,25 @@ fn tcp_has_the_rate() {
     }
     let bulk = Bulk::between(&world.left, &world.right, "10.9.0.2:5001");
     std::thread::sleep(Duration::from_secs(1));
-    let rates: Vec<f64> = (0..6).map(|_| bulk.measure(Duration::from_secs(1)) / 1e6).collect();
     // Of 1514 bytes that the kernel counts 1448 are payload, with the timestamps of TCP.
-    let wanted = 50.0 * 1448.0 / 1514.0;
-    eprintln!("TCP: {rates:.2?} Mbit/s of payload, {wanted:.2} would be all");
-    let part = rates.iter().copied().fold(0.0, f64::max) / wanted;
-    assert!((0.85..1.02).contains(&part), "{rates:.2?}, not {wanted:.2}");
-    if part < 0.98 {
-        // HTB does not make up for what its timers kept back because they were late.
-        eprintln!("SKIPPED: this host's timers or processors were late: {rates:.2?}, not {wanted:.2}");
+    let wanted = 50e6 * 1448.0 / 1514.0;
+    let (mut seen, mut fits, mut wrong) = (Vec::new(), false, false);
+    for _ in 0..8 {
+        let before = processors();
+        let part = bulk.measure(Duration::from_secs(1)) / wanted;
+        let after = processors();
+        let [idle, stolen] = [0, 1].map(|at| (after[at] - before[at]) / (after[2] - before[2]));
+        seen.push([part, idle, stolen]);
+        fits |= (part - 1.0).abs() < 0.02;
+        wrong |= part >= 1.02 || part <= 0.98 && idle >= 0.2 && stolen <= 0.01;
+        if fits {
+            break;
+        }
+    }
+    eprintln!("TCP: of the rate, and processors' time that was idle and that others took: {seen:.3?}");
+    assert!(fits || !wrong, "of the rate, and processors' time that was idle and that others took: {seen:.3?}");
+    if !fits {
+        eprintln!("SKIPPED: this host was busy, and the kernel's HTB had late timers: {seen:.3?}");
     }
     drop(bulk);
     assert!(world.left.run(|| take_away("eth0", false)).unwrap().unwrap());
