@@ -433,8 +433,8 @@ fn processors() -> [f64; 3] {
     [ticks[3] + ticks[4], ticks[7], ticks.iter().sum()]
 }
 
-/// TCP through the kernel's qdiscs gets the link's rate. HTB does not make up for what it keeps back
-/// while its timers are late. So a window in which other machines took a hundredth of the
+/// TCP through the kernel's qdiscs gets the link's rate. HTB does not make up for what it keeps
+/// back while its timers are late. So a window in which other machines took a hundredth of the
 /// processors' time, or in which little of it was idle, says nothing if the rate is missing.
 #[test]
 fn tcp_has_the_rate() {
