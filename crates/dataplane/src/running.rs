@@ -13,6 +13,7 @@ use altq_engine::Change;
 use altq_engine::units::Nanos;
 
 use crate::bridge;
+use crate::bridge::Claim;
 use crate::bridge::xdp::Pairs;
 use crate::edge::Edge;
 use crate::error::Error;
@@ -60,6 +61,8 @@ pub struct Options {
     /// True if rules of the firewall and qdiscs of the kernel stay at the end, for another process
     /// to take over or to take away ([`sweep`]).
     pub leave_rules: bool,
+    /// Claims the frames that come in at bridges, which the kernel forwards otherwise.
+    pub claim: Option<Claim>,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
@@ -255,6 +258,8 @@ pub(crate) struct Starting {
     pub spin: Nanos,
     /// True if rules of the firewall and qdiscs of the kernel stay at the end.
     pub leave_rules: bool,
+    /// Claims the frames that come in at bridges.
+    pub claim: Option<Claim>,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
@@ -316,7 +321,7 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, leave_rules, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, claim, .. } = options;
         let (standing, probes) = (Standing::new(), Vec::new());
         let mut starting = Starting {
             stop,
@@ -326,6 +331,7 @@ impl Starting {
             holding,
             spin,
             leave_rules,
+            claim,
             realtime,
             processors,
             loops,

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use altq_config::literal;
 use altq_config::{Link, Path, Policy};
+use altq_dataplane::bridge::Claim;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::{Error as LinkError, Options, Running, Xdp};
@@ -112,6 +113,10 @@ pub struct Args {
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
+    /// The descriptor by which a worker claims the frames of bridges, which the kernel forwards
+    /// otherwise
+    #[arg(long, hide = true, requires = "worker")]
+    claim: Option<i32>,
     /// Says to a worker that it will be given the reservations of the one before
     #[arg(long, hide = true, requires = "worker")]
     awaits_reservations: bool,
@@ -214,7 +219,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
     // Whoever may start no program takes no rules away: the supervisor does.
     let leave_rules = args.worker.is_some() && !args.unconfined;
-    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp, leave_rules };
+    let patience = args.watchdog.unwrap_or(supervise::PATIENCE);
+    let claim = args.claim.map(|number| Claim::inherited(number, patience)).transpose();
+    let claim = claim.context("the frames of bridges cannot be claimed")?;
+    let (realtime, spin) = (args.realtime, args.spin);
+    let options = Options { tuning, realtime, spin, processors, xdp, leave_rules, claim: claim.clone() };
     let failed = |error: LinkError| {
         eprintln!("altq run: {error}");
         Exit::of_link(&error)
@@ -248,7 +257,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);
     if let Some(wire) = wire.clone() {
-        heart::start(wire, running.reach().clone(), stop).context("the supervisor cannot be told")?;
+        heart::start(wire, running.reach().clone(), claim, stop).context("the supervisor cannot be told")?;
     }
     if let Some(manager) = &manager {
         manager.tell("READY=1");

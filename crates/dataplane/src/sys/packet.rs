@@ -51,6 +51,20 @@ impl Receiver {
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENOPROTOOPT on a kernel without one of the options.
     pub fn open(interface: u32) -> io::Result<Receiver> {
+        Receiver::open_with(interface, false)
+    }
+
+    /// As [`Receiver::open`], but nothing is received before [`Ear::hear`].
+    ///
+    /// # Errors
+    /// As [`Receiver::open`].
+    pub fn open_deaf(interface: u32) -> io::Result<(Receiver, Ear)> {
+        let receiver = Receiver::open_with(interface, true)?;
+        let ear = Ear(receiver.socket.try_clone()?);
+        Ok((receiver, ear))
+    }
+
+    fn open_with(interface: u32, deaf: bool) -> io::Result<Receiver> {
         // Protocol 0: nothing is received until the socket is bound, after all options are set.
         let socket = open()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
@@ -58,6 +72,12 @@ impl Receiver {
         set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        }
+        if deaf {
+            // A filter of one instruction, which takes no byte of any frame.
+            let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+            let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+            set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         }
         make_promiscuous(&socket, interface)?;
         bind(&socket, interface, libc::ETH_P_ALL as u16)?;
@@ -135,6 +155,20 @@ impl Receiver {
             self.missed += u64::from(statistics.tp_drops);
         }
         self.missed
+    }
+}
+
+/// Lets a [`Receiver`] receive.
+#[derive(Debug)]
+pub struct Ear(OwnedFd);
+
+impl Ear {
+    /// Frames are received from now on.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn hear(self) -> io::Result<()> {
+        set(&self.0, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
     }
 }
 

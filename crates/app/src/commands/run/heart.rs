@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use altq_config::{Failed, Language, Policy, parse_str, print};
 use altq_dataplane::Reach;
+use altq_dataplane::bridge::Claim;
 use altq_dataplane::stop::Stop;
 use altq_engine::Engine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -132,15 +133,18 @@ impl Wire {
     }
 }
 
-/// Beats in a thread, an empty line each time, after every loop has answered. So it is silent when
-/// one of them is stuck. When nobody listens any more, `stop` is set: a worker does not outlive its
-/// supervisor.
+/// Beats in a thread, an empty line each time, after every loop has answered, and renews the claim
+/// on the frames of bridges. So it is silent, and the claim ends, when one of the loops is stuck.
+/// When nobody listens any more, `stop` is set: a worker does not outlive its supervisor.
 ///
 /// # Errors
 /// That of starting a thread.
-pub fn start(wire: Wire, reach: Reach, stop: Stop) -> io::Result<()> {
+pub fn start(wire: Wire, reach: Reach, claim: Option<Claim>, stop: Stop) -> io::Result<()> {
     let work = move || {
         while all_answer(&reach) {
+            if let Some(claim) = &claim {
+                claim.renew();
+            }
             if wire.say(b"\n").is_err() {
                 eprintln!("altq run: the supervisor is gone, so the worker ends");
                 return stop.set();

@@ -14,7 +14,7 @@
 //! may not do any more the supervisor does: it reads the policy again, and takes rules away.
 
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -28,11 +28,12 @@ use altq_control::journal::{Journal, give, locked};
 use altq_control::line::Lines;
 use altq_control::request::WRITE_LINE;
 use altq_control::supervision::{Act, Supervision};
-use altq_dataplane::bridge::Standby;
+use altq_dataplane::bridge::{Bypass, Standby};
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_engine::units::Nanos;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::away::Away;
@@ -47,7 +48,7 @@ const ENDING: Duration = Duration::from_secs(5);
 /// How long a worker may take to read a policy.
 const READING: Duration = Duration::from_secs(5);
 /// How long a worker may be silent where nobody says another time.
-const PATIENCE: Nanos = 150_000_000;
+pub const PATIENCE: Nanos = 150_000_000;
 /// How much longer than `--for` workers may run together: one that ends by itself does so before.
 const LATE: Nanos = 1_000_000_000;
 /// The flag that makes a supervisor; a worker does not get it.
@@ -101,6 +102,9 @@ struct Supervisor<'a> {
     /// What clients have changed.
     journal: Arc<Mutex<Journal>>,
     away: Option<Away>,
+    /// Forwards what bridges get while no worker does.
+    bypass: Option<Bypass>,
+    /// Does so where there is no `bypass`.
     standby: Option<Standby>,
     manager: Manager,
 }
@@ -128,6 +132,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         end: None,
         journal: Arc::default(),
         away: None,
+        bypass: None,
         standby: None,
         manager: Manager::of_environment(),
     };
@@ -220,8 +225,17 @@ impl Supervisor<'_> {
 
     /// Starts a worker.
     fn start(&mut self) -> io::Result<()> {
-        // altq's own bridge takes over: for a moment nothing passes.
+        // altq's own bridge takes over. From a bridge of the kernel's it does so with a gap.
         self.standby = None;
+        if !self.bypass.as_ref().is_some_and(|bypass| bypass.fits(&self.known.links())) {
+            self.bypass = None;
+            // Whatever keeps it from being is found again, and said, when the worker does without.
+            self.bypass = Bypass::new(&self.known.links()).unwrap_or(None);
+            // Before the first worker has shaped, another process may be at work on the same pair.
+            if let Some(bypass) = self.bypass.as_ref().filter(|_| self.shaped) {
+                bypass.forward();
+            }
+        }
         let (beats, heart) = UnixStream::pair()?;
         // This very program, also where its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
@@ -231,6 +245,12 @@ impl Supervisor<'_> {
         command.args(["--worker", if self.socket.is_some() { "socket" } else { "alone" }]);
         if locked(&self.journal).has_reservations() {
             command.arg("--awaits-reservations");
+        }
+        // A copy that the worker gets, for as long as it takes to start it.
+        let claim = self.bypass.as_ref().map(|bypass| bypass.as_fd().try_clone_to_owned()).transpose()?;
+        if let Some(claim) = &claim {
+            fcntl_setfd(claim, FdFlags::empty())?;
+            command.args(["--claim", &claim.as_raw_fd().to_string()]);
         }
         command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
@@ -249,7 +269,7 @@ impl Supervisor<'_> {
         });
         let mut child = command.spawn()?;
         // The worker alone has the other end of the socket.
-        drop(command);
+        drop((command, claim));
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
@@ -386,6 +406,9 @@ impl Supervisor<'_> {
 
     /// A worker has ended.
     fn down(&mut self, reason: &str) {
+        if let Some(bypass) = &self.bypass {
+            bypass.forward();
+        }
         if self.watch.shaping_since().is_none() {
             // Perhaps it is what was wrong with the one before.
             self.take_next();
@@ -412,9 +435,13 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Hands bridges to the kernel if the next worker does not start at once: setting one up takes
-    /// as long as a worker takes. Says what becomes of them.
+    /// Says what becomes of bridges. Without programs that forward, they are handed to a bridge of
+    /// the kernel's if the next worker does not start at once: setting one up takes as long as a
+    /// worker takes.
     fn bridges(&mut self, waits: bool) -> String {
+        if self.bypass.is_some() {
+            return String::new();
+        }
         if !self.known.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
             return String::new();
         }
