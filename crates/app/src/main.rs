@@ -69,7 +69,7 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
-    /// Takes away what `altq run --detach` set up
+    /// Takes away what `altq run --detach` set up, and rules that a killed altq has left
     Stop(commands::stop::Args),
     /// Says whether a running altq shapes
     Status(status::Args),

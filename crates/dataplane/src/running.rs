@@ -20,6 +20,7 @@ use crate::gauge::Gauge;
 use crate::kernel;
 use crate::lock::Lock;
 use crate::nfqueue;
+use crate::nfqueue::steer::Fail;
 use crate::probe::Probe;
 use crate::shaper::{self, Look, Shaper, Tuning};
 use crate::snapshots::{self, Snapshots};
@@ -60,6 +61,9 @@ pub struct Options {
     /// True if rules of the firewall and qdiscs of the kernel stay at the end, for another process
     /// to take over or to take away ([`sweep`]).
     pub leave_rules: bool,
+    /// What becomes of packets of interfaces while no loop shapes them. With [`Fail::Closed`] rules
+    /// of the firewall stay however the loops end, as with `leave_rules`.
+    pub fail: Fail,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
@@ -255,6 +259,8 @@ pub(crate) struct Starting {
     pub spin: Nanos,
     /// True if rules of the firewall and qdiscs of the kernel stay at the end.
     pub leave_rules: bool,
+    /// What becomes of packets while no loop shapes them.
+    pub fail: Fail,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
@@ -316,7 +322,7 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, leave_rules, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, fail, .. } = options;
         let (standing, probes) = (Standing::new(), Vec::new());
         let mut starting = Starting {
             stop,
@@ -326,6 +332,7 @@ impl Starting {
             holding,
             spin,
             leave_rules,
+            fail,
             realtime,
             processors,
             loops,

@@ -3,6 +3,7 @@
 mod answers;
 mod away;
 mod confined;
+mod fail;
 mod heart;
 mod listen;
 mod live;
@@ -109,6 +110,8 @@ pub struct Args {
     /// With --supervise: the worker keeps all rights, and may open files and start programs
     #[arg(long, conflicts_with = "user")]
     unconfined: bool,
+    #[command(flatten)]
+    fail: fail::Args,
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
@@ -214,7 +217,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
     // Whoever may start no program takes no rules away: the supervisor does.
     let leave_rules = args.worker.is_some() && !args.unconfined;
-    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp, leave_rules };
+    let (realtime, spin, fail) = (args.realtime, args.spin, args.fail.fail());
+    let options = Options { tuning, realtime, spin, processors, xdp, leave_rules, fail };
     let failed = |error: LinkError| {
         eprintln!("altq run: {error}");
         Exit::of_link(&error)
@@ -259,7 +263,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     drop(answering);
     running.stop();
-    if let Err(error) = running.wait() {
+    if let Err(error) = running.wait().and_then(|()| args.fail.lift(&links, args.worker.is_some())) {
         eprintln!("altq run: {error}");
         return Ok(Exit::of_link(&error));
     }
@@ -277,6 +281,7 @@ fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
         ("--spin", args.spin > 0),
         ("--processors", !args.processors.is_empty()),
         ("--xdp", args.xdp != Choice::Off),
+        ("--fail closed", args.fail.is_closed()),
     ];
     given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
 }
@@ -290,6 +295,9 @@ fn misplaced(args: &Args) -> Option<String> {
             "{option} is about loops of altq's own, but with --detach the kernel alone executes the links; leave one \
              of the two out"
         ));
+    }
+    if let Some(why) = args.fail.misplaced() {
+        return Some(why);
     }
     let of_workers =
         [("--watchdog", args.watchdog.is_some()), ("--user", args.user.is_some()), ("--unconfined", args.unconfined)];

@@ -136,9 +136,12 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
     let clean = supervisor.end();
     let links = std::mem::take(&mut supervisor.known.links);
     drop(supervisor);
+    // What holds packets back stays unless the end was asked for.
+    let (closed, asked) = (args.fail.is_closed(), matches!(exit, Ok(Exit::Ok)));
+    let goes = |link: &&Link| !closed || asked || link.path() == Some(By::Kernel);
     // A confined worker takes no rules away.
-    if (!clean || !args.unconfined)
-        && let Err(error) = altq_dataplane::sweep(&links.iter().collect::<Vec<&Link>>())
+    if (!clean || !args.unconfined || closed)
+        && let Err(error) = altq_dataplane::sweep(&links.iter().filter(goes).collect::<Vec<&Link>>())
     {
         eprintln!("altq run: {error}");
     }
@@ -315,7 +318,7 @@ impl Supervisor<'_> {
 
     /// Answers on the control socket while no worker does.
     fn answer_meanwhile(&self, reason: &str) -> Option<Away> {
-        let away = Away::start(self.socket?, &self.known.links, reason);
+        let away = Away::start(self.socket?, &self.known.links, reason, self.args.fail.is_closed());
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
@@ -399,11 +402,7 @@ impl Supervisor<'_> {
         };
         let told = format!("{reason}{}", self.bridges(wait > 0));
         let by_kernel = self.known.links.iter().any(|link| link.path() == Some(By::Kernel));
-        let what = match (self.known.has_loops(), by_kernel) {
-            (true, false) => "BYPASS: packets pass unshaped",
-            (true, true) => "BYPASS: packets pass unshaped where the kernel does not shape them",
-            (false, _) => "no worker runs, and the kernel shapes on",
-        };
+        let what = self.args.fail.without_worker(self.known.has_loops(), by_kernel);
         eprintln!("altq run: {what}: {told}; the next worker starts {next}");
         self.manager.tell(&format!("STATUS={what}: {told}"));
         match &self.away {
@@ -417,6 +416,9 @@ impl Supervisor<'_> {
     fn bridges(&mut self, waits: bool) -> String {
         if !self.known.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
             return String::new();
+        }
+        if self.args.fail.is_closed() {
+            return "; bridges forward nothing at all".to_owned();
         }
         if !waits {
             return ", but for bridges, which forward nothing until the next worker begins".to_owned();
