@@ -29,8 +29,7 @@ pub struct LinkStatus {
     pub since_s: u64,
     /// Why it is not shaped.
     pub reason: Option<String>,
-    /// What the kernel shows otherwise than it was asked for, a sentence each. Empty for links that
-    /// altq itself executes.
+    /// What differs from what was asked for, a sentence each.
     pub drift: Vec<String>,
 }
 

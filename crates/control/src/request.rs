@@ -62,6 +62,8 @@ pub enum Request {
     ListSubscribers,
     /// `reserve.add` and the others about reservations.
     Reserve(Reserve),
+    /// `drift.tell`: what a supervisor has seen that differs, by link.
+    TellDrift(Vec<(String, Vec<String>)>),
 }
 
 /// In which form counters are asked for.
@@ -115,6 +117,7 @@ impl Request {
         match self {
             Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
+            Request::TellDrift(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
     }
@@ -148,6 +151,7 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),
         "subscriber.list" => fields::<Nothing>(line).map(|_| Request::ListSubscribers),
+        "drift.tell" => fields::<TellDrift>(line).and_then(TellDrift::request),
         reservations::RESTORE => reservations::read_restore(line).map(Request::Reserve),
         op => match reservations::op(op) {
             Some(op) => reservations::read(op, line).map(Request::Reserve),
@@ -379,6 +383,35 @@ impl DeleteSubscribers {
         let ids: Vec<String> = self.ids.into_iter().map(|id| name("subscriber", id)).collect::<Result<_, _>>()?;
         twice(&mut ids.iter().map(String::as_str).collect::<Vec<&str>>())?;
         Ok(Request::DeleteSubscribers(ids))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TellDrift {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    links: Vec<Differs>,
+}
+
+/// What differs of a link, in a request that tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Differs {
+    /// The link.
+    pub link: String,
+    /// What differs, a sentence each.
+    pub drift: Vec<String>,
+}
+
+impl TellDrift {
+    fn request(self) -> Result<Request, Fault> {
+        let read = |one: Differs| Ok((name("link", one.link)?, one.drift));
+        self.links.into_iter().map(read).collect::<Result<_, Fault>>().map(Request::TellDrift)
     }
 }
 

@@ -14,6 +14,7 @@ mod census;
 pub mod channel;
 pub mod checksum;
 pub mod confine;
+pub mod drift;
 pub mod edge;
 mod error;
 mod gauge;

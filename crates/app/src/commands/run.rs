@@ -3,6 +3,7 @@
 mod answers;
 mod away;
 mod confined;
+mod drift;
 mod fail;
 mod heart;
 mod listen;
@@ -248,6 +249,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         reservations::await_those_before(&live);
     }
     let stop = running.stopper();
+    if args.worker.is_none() && socket.is_some() {
+        live.watch(&policy, &links).context("no thread can be started")?;
+    }
     let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);

@@ -82,7 +82,9 @@ impl Answers {
         let link = |name: &str| {
             let link = live.roster.link(name)?;
             let (path, state) = (path(link).to_owned(), state(link).to_owned());
-            let drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            let mut drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            drift.extend(self.live.seen(name));
+            drift.extend(live.set_beside(name));
             Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift })
         };
         Status::of(live.names().into_iter().filter_map(link).collect())
@@ -170,6 +172,16 @@ impl Answers {
         Ok(Changed { changed })
     }
 
+    /// Takes what the supervisor has seen.
+    fn told(&self, found: Vec<(String, Vec<String>)>, peer: &Peer) -> Result<Body, Fault> {
+        if !reservations::is_own(peer) {
+            let message = format!("user {} may change what runs, but not tell what differs from it", peer.uid);
+            return Err(Fault::new(Code::NotPermitted, message));
+        }
+        self.live.see(found.into_iter().collect());
+        document(&Changed { changed: true })
+    }
+
     fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
         let mut state = self.live.lock();
         let (what, (report, changes)) = match &request {
@@ -206,6 +218,7 @@ impl Service for Answers {
             Request::Stat { link, form } => self.stat(link, form),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
+            Request::TellDrift(found) => self.told(found, peer),
             Request::Reserve(asked) => reservations::answer(&self.live, self.wire.as_ref(), asked, peer),
             request => document(&self.subscribers(request, peer)?),
         }

@@ -38,7 +38,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::away::Away;
 use super::heart::{Told, answer};
 use super::listen::Opened;
-use super::{Args, choose, reload};
+use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
 
@@ -67,6 +67,7 @@ struct Worker {
 /// A policy that was read, and the links of it that run.
 struct Known {
     told: Told,
+    files: drift::Files,
     links: Vec<Link>,
 }
 
@@ -103,6 +104,8 @@ struct Supervisor<'a> {
     away: Option<Away>,
     standby: Option<Standby>,
     manager: Manager,
+    /// Sees what differs from what was asked for.
+    drift: Option<drift::Watch>,
 }
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
@@ -117,7 +120,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
     let links = links.iter().map(|link| (*link).clone()).collect();
     let mut supervisor = Supervisor {
         args,
-        known: Known { told: Told::new(0, &args.policy, policy), links },
+        known: Known { told: Told::new(0, &args.policy, policy), files: drift::files(policy), links },
         next: None,
         read: 0,
         socket,
@@ -130,6 +133,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         away: None,
         standby: None,
         manager: Manager::of_environment(),
+        drift: socket.and_then(Opened::path).map(drift::Watch::telling).transpose()?,
     };
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
@@ -277,7 +281,8 @@ impl Supervisor<'_> {
             Err(message) => return eprintln!("altq run: SIGHUP: {message}; the policy that runs stays"),
         };
         self.read += 1;
-        self.next = Some(Known { told: Told::new(self.read, &self.args.policy, &policy), links });
+        let told = Told::new(self.read, &self.args.policy, &policy);
+        self.next = Some(Known { told, files: drift::files(&policy), links });
         if self.worker.is_none() {
             self.take_next();
         }
@@ -335,7 +340,7 @@ impl Supervisor<'_> {
         // The end of the stream is that of the worker, which the other descriptor tells.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
-        let mut beats = 0;
+        let (mut beats, mut read) = (0, false);
         // A note is as long as the request that it is about, or a little longer.
         while let Ok(Some(line)) = worker.lines.take(2 * WRITE_LINE) {
             if line.is_empty() {
@@ -346,6 +351,7 @@ impl Supervisor<'_> {
                 if let Some(next) = next.filter(|_| taken) {
                     self.known = next;
                     locked(&self.journal).forget_rates();
+                    read = true;
                 }
             } else {
                 locked(&self.journal).take(&line);
@@ -353,12 +359,17 @@ impl Supervisor<'_> {
         }
         if beats > 0 && self.watch.beat(now) {
             self.up();
+        } else if let Some(drift) = self.drift.as_ref().filter(|_| read) {
+            drift.asks(&self.known.files, &self.known.links);
         }
     }
 
     /// A worker shapes.
     fn up(&mut self) {
         self.away = None;
+        if let Some(drift) = &self.drift {
+            drift.shapes(&self.known.files, &self.known.links);
+        }
         if self.shaped {
             let what = if self.known.has_loops() { "packets are shaped again" } else { "a worker runs again" };
             eprintln!("altq run: {what}");
@@ -389,6 +400,9 @@ impl Supervisor<'_> {
 
     /// A worker has ended.
     fn down(&mut self, reason: &str) {
+        if let Some(drift) = &self.drift {
+            drift.rests();
+        }
         if self.watch.shaping_since().is_none() {
             // Perhaps it is what was wrong with the one before.
             self.take_next();

@@ -61,10 +61,14 @@ pub fn is_there(steer: &Steer) -> bool {
     programs().any(stands)
 }
 
+/// All rules of the table, for each family that the kernel has.
+pub fn mangle() -> Vec<String> {
+    programs().map(|(list, _)| run(list, &["-w", "5", "-t", "mangle", "-S"], "").unwrap_or_default()).collect()
+}
+
 /// The chains of altq's that stand, in either family.
 pub fn ours() -> Vec<String> {
-    let list = |(list, _): (&str, &str)| run(list, &["-w", "5", "-t", "mangle", "-S"], "").unwrap_or_default();
-    let text: String = programs().map(list).collect();
+    let text = mangle().concat();
     made(&text).filter(|chain| chain.starts_with("altq-")).map(str::to_owned).collect()
 }
 
@@ -80,7 +84,7 @@ fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The chain that queues, and the one that writes.
-fn chains(steer: &Steer) -> [String; 2] {
+pub fn chains(steer: &Steer) -> [String; 2] {
     let queue = format!("altq-{}-{}", steer.direction(), steer.interface);
     let write = format!("{queue}.w");
     [queue, write]

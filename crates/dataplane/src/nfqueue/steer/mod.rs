@@ -10,8 +10,10 @@ mod iptables;
 pub mod left;
 mod nft;
 pub(crate) mod program;
+mod ruleset;
 
 use crate::error::Error;
+pub(crate) use ruleset::{Ruleset, ruleset};
 
 /// What becomes of packets while no program listens at the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

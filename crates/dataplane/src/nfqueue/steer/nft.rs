@@ -9,8 +9,8 @@ use super::program::run;
 /// Before source NAT and after what other rules usually write (mangle, -150): rules and queues that
 /// look at hosts see those behind the NAT. On ingress the same after destination NAT (-100), which
 /// undoes source NAT for the answers.
-const EGRESS: i32 = -140;
-const INGRESS: i32 = -90;
+pub const EGRESS: i32 = -140;
+pub const INGRESS: i32 = -90;
 /// The marks are read right behind the queue.
 const BEHIND: i32 = 5;
 
@@ -47,7 +47,7 @@ fn family(steer: &Steer) -> &'static str {
 }
 
 /// The family and the name of a link's table.
-fn table(steer: &Steer) -> String {
+pub fn table(steer: &Steer) -> String {
     let mut name = format!("{} altq-{}-", family(steer), steer.direction());
     for c in steer.interface.chars() {
         match c {
@@ -126,7 +126,8 @@ pub fn flow_tables(interface: &str) -> Vec<String> {
     }
 }
 
-fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
+/// The same in what nft has listed.
+pub fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
     let (mut table, mut name, mut found) = ("", "", Vec::new());
     for line in text.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("table ") {
