@@ -5,6 +5,7 @@ mod supervised;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ fn nothing_passes_but_the_exceptions_while_no_worker_runs() {
     signal(worker, "-KILL");
     signal(running.child.id(), "-KILL");
     running.child.wait().unwrap();
-    until("the worker is gone", Duration::from_secs(5), || !std::fs::exists(format!("/proc/{worker}/exe")).unwrap());
+    until("the worker is gone", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
     assert!(!refuses(&world, OTHER) && refuses(&world, SSH), "{}", rules(&world));
     let stop = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));

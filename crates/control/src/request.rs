@@ -10,6 +10,7 @@ use crate::fault::{Code, Fault};
 use crate::prefix::Prefix;
 use crate::reservations::{self, Reserve};
 use crate::rights::Right;
+use crate::tap::{self, Tap};
 
 /// The version of the protocol. A request without `v` is of version 1.
 pub const VERSION: u64 = 1;
@@ -62,6 +63,8 @@ pub enum Request {
     ListSubscribers,
     /// `reserve.add` and the others about reservations.
     Reserve(Reserve),
+    /// `tap.begin` and the others about taps.
+    Tap(Tap),
     /// `drift.tell`: what a supervisor has seen that differs, by link.
     TellDrift(Vec<(String, Vec<String>)>),
 }
@@ -117,7 +120,7 @@ impl Request {
         match self {
             Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
-            Request::TellDrift(_) => Right::Write,
+            Request::TellDrift(_) | Request::Tap(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
     }
@@ -155,7 +158,7 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
         reservations::RESTORE => reservations::read_restore(line).map(Request::Reserve),
         op => match reservations::op(op) {
             Some(op) => reservations::read(op, line).map(Request::Reserve),
-            None => Err(unknown(op)),
+            None => tap::read(op, line).map_or_else(|| Err(unknown(op)), |tap| tap.map(Request::Tap)),
         },
     };
     match request {
@@ -432,7 +435,7 @@ fn twice(ids: &mut [&str]) -> Result<(), Fault> {
 }
 
 /// Checks a name: of letters, digits, `_`, `.` and `-`, as in the native language.
-fn name(of: &str, text: String) -> Result<String, Fault> {
+pub(crate) fn name(of: &str, text: String) -> Result<String, Fault> {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if !text.is_empty() && text.len() <= NAME && text.chars().all(good) {
         return Ok(text);

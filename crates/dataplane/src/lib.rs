@@ -35,6 +35,7 @@ mod snapshots;
 pub mod stats;
 pub mod stop;
 mod sys;
+pub mod tap;
 pub mod vnet;
 mod ways;
 

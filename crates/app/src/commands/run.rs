@@ -14,6 +14,7 @@ mod shaped;
 mod stat;
 mod supervise;
 mod table;
+mod taps;
 #[cfg(feature = "experiments")]
 mod tool;
 

@@ -14,8 +14,8 @@ pub struct Args {
     link: Option<String>,
 }
 
-/// Runs the command: takes away what `altq run --detach` set up in this network namespace, and rules
-/// of the firewall that a killed process has left, which may hold packets back.
+/// Runs the command: takes away what `altq run --detach` set up in this network namespace, and
+/// rules of the firewall that a killed process has left, which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (all, rules) = (detached()?, left());
     let named = |name: &str| args.link.as_ref().is_none_or(|link| link == name);
@@ -46,7 +46,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     for one in lifted {
         let does = if one.ingress { "what comes in at" } else { "what leaves by" };
         match lift(one) {
-            Ok(()) => eprintln!("altq stop: {does} {} passes unshaped: the rules that were left are gone", one.interface),
+            Ok(()) => {
+                eprintln!("altq stop: {does} {} passes unshaped: the rules that were left are gone", one.interface)
+            }
             Err(error) => {
                 eprintln!("altq stop: {does} {}: {error}", one.interface);
                 ended = Exit::of_link(&error);

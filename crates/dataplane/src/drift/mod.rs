@@ -85,7 +85,9 @@ impl Drift {
             lines.push(format!("the rules for {what} were changed: {difference}"));
         }
         match (number, first.1, queue) {
-            (Some(number), Some(_), None) => lines.push(format!("nobody listens at queue {number}, to which {what} goes")),
+            (Some(number), Some(_), None) => {
+                lines.push(format!("nobody listens at queue {number}, to which {what} goes"))
+            }
             (Some(number), Some(before), Some(now)) if before.owner != now.owner => {
                 lines.push(format!("another process than altq listens at queue {number}, to which {what} goes"));
             }

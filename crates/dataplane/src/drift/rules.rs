@@ -50,7 +50,8 @@ mod tests {
     fn the_first_difference_is_said() {
         let before = lines("a\n b\nc");
         assert_eq!(difference(&before, &before), None);
-        for (now, said) in [("a\nc", "`b` is missing"), ("a\n b\nc\nd", "`d` is new"), ("c\na\n b", "they stand in another order")]
+        for (now, said) in
+            [("a\nc", "`b` is missing"), ("a\n b\nc\nd", "`d` is new"), ("c\na\n b", "they stand in another order")]
         {
             assert_eq!(difference(&before, &lines(now)).as_deref(), Some(said));
         }

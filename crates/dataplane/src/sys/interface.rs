@@ -111,8 +111,7 @@ impl Interface {
         const SIOCGIFTXQLEN: libc::Ioctl = 0x8942;
         // SAFETY: SIOCGIFTXQLEN fills `ifr_qlen`, an i32 at the place of this member of the union;
         // every bit pattern is one.
-        self.ask(SIOCGIFTXQLEN, |request| unsafe { request.ifr_ifru.ifru_mtu })
-            .map(|length| length.max(0) as u32)
+        self.ask(SIOCGIFTXQLEN, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|length| length.max(0) as u32)
     }
 
     /// Which super-packets it receives, takes and segments, in ethtool's words.

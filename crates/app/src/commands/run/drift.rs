@@ -104,8 +104,8 @@ impl Watch {
         })
     }
 
-    /// These links were set up just now, from these files: the first look follows at once, and later
-    /// ones are compared with it.
+    /// These links were set up just now, from these files: the first look follows at once, and
+    /// later ones are compared with it.
     pub fn shapes<'a>(&self, files: &Files, links: impl IntoIterator<Item = &'a Link>) {
         let asked = Asked { files: files.clone(), links: links.into_iter().cloned().collect() };
         self.0.set(Some(Arc::new(asked)), true);

@@ -43,7 +43,9 @@ impl Args {
     /// Why an option has no place beside the others.
     pub fn misplaced(&self) -> Option<String> {
         let lost = !self.except.is_empty() && !self.is_closed();
-        lost.then(|| "--except is about links that fail closed, and these fail open; write --fail closed too".to_owned())
+        lost.then(|| {
+            "--except is about links that fail closed, and these fail open; write --fail closed too".to_owned()
+        })
     }
 
     fn ports(&self) -> Vec<u16> {

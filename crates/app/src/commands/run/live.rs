@@ -1,6 +1,7 @@
 //! What a running command knows of its links: shared by the thread that prints, and the one that
 //! answers the control socket. The loops of the links never wait for either.
 
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use altq_control::roster::{Changes, Roster};
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
+use altq_dataplane::tap::{Tapping, Wanted};
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
 use altq_engine::units::Rate;
@@ -129,6 +131,14 @@ impl Live {
     /// each; nothing for other links.
     pub fn drift(&self, link: &str) -> Vec<String> {
         self.reach.drift(link)
+    }
+
+    /// Taps a link into a file; `None` if it has no loop.
+    ///
+    /// # Errors
+    /// There can be no thread for it.
+    pub fn tap(&self, link: &str, wanted: Wanted, file: File) -> Result<Option<Tapping>, LinkError> {
+        self.reach.tap(link, wanted, file)
     }
 
     /// Reaches the loops.

@@ -8,8 +8,8 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::{Fail, Steer};
 use super::program::run;
+use super::{Fail, Steer};
 
 /// The programs of the two families.
 const PROGRAMS: [(&str, &str); 2] = [("iptables", "iptables-restore"), ("ip6tables", "ip6tables-restore")];
@@ -147,10 +147,7 @@ fn rules(steer: &Steer, before: &str, six: bool) -> String {
             }
             for port in except {
                 for (protocol, end) in [("tcp", "sport"), ("tcp", "dport"), ("udp", "sport"), ("udp", "dport")] {
-                    let _ = writeln!(
-                        text,
-                        "-A {queue} -p {protocol} -m {protocol} --{end} {port} {to} --queue-bypass"
-                    );
+                    let _ = writeln!(text, "-A {queue} -p {protocol} -m {protocol} --{end} {port} {to} --queue-bypass");
                 }
             }
             let _ = writeln!(text, "-A {queue} {to}");

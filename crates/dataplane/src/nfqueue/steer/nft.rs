@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::{Fail, Steer};
 use super::program::run;
+use super::{Fail, Steer};
 
 /// Before source NAT and after what other rules usually write (mangle, -150): rules and queues that
 /// look at hosts see those behind the NAT. On ingress the same after destination NAT (-100), which
