@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, convert, link, reserve, stat, status, subscriber};
+use crate::commands::{check, convert, link, reserve, stat, status, subscriber, tap};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -69,7 +69,7 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
-    /// Takes away what `altq run --detach` set up
+    /// Takes away what `altq run --detach` set up, and rules that a killed altq has left
     Stop(commands::stop::Args),
     /// Says whether a running altq shapes
     Status(status::Args),
@@ -81,6 +81,8 @@ enum Command {
     Subscriber(subscriber::Args),
     /// Reserves rates for flows in a running altq, as long as there is room
     Reserve(reserve::Args),
+    /// Copies the packets that leave a class of a running altq into a pcap file
+    Tap(tap::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
@@ -121,6 +123,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),
+        Command::Tap(args) => tap::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),

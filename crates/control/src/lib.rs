@@ -24,6 +24,7 @@ pub mod rights;
 pub mod roster;
 pub mod server;
 pub mod supervision;
+pub mod tap;
 mod words;
 
 pub use fault::{Code, Fault};

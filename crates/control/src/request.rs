@@ -10,6 +10,7 @@ use crate::fault::{Code, Fault};
 use crate::prefix::Prefix;
 use crate::reservations::{self, Reserve};
 use crate::rights::Right;
+use crate::tap::{self, Tap};
 
 /// The version of the protocol. A request without `v` is of version 1.
 pub const VERSION: u64 = 1;
@@ -62,6 +63,10 @@ pub enum Request {
     ListSubscribers,
     /// `reserve.add` and the others about reservations.
     Reserve(Reserve),
+    /// `tap.begin` and the others about taps.
+    Tap(Tap),
+    /// `drift.tell`: what a supervisor has seen that differs, by link.
+    TellDrift(Vec<(String, Vec<String>)>),
 }
 
 /// In which form counters are asked for.
@@ -115,6 +120,7 @@ impl Request {
         match self {
             Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
+            Request::TellDrift(_) | Request::Tap(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
     }
@@ -148,10 +154,11 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),
         "subscriber.list" => fields::<Nothing>(line).map(|_| Request::ListSubscribers),
+        "drift.tell" => fields::<TellDrift>(line).and_then(TellDrift::request),
         reservations::RESTORE => reservations::read_restore(line).map(Request::Reserve),
         op => match reservations::op(op) {
             Some(op) => reservations::read(op, line).map(Request::Reserve),
-            None => Err(unknown(op)),
+            None => tap::read(op, line).map_or_else(|| Err(unknown(op)), |tap| tap.map(Request::Tap)),
         },
     };
     match request {
@@ -382,6 +389,35 @@ impl DeleteSubscribers {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TellDrift {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    links: Vec<Differs>,
+}
+
+/// What differs of a link, in a request that tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Differs {
+    /// The link.
+    pub link: String,
+    /// What differs, a sentence each.
+    pub drift: Vec<String>,
+}
+
+impl TellDrift {
+    fn request(self) -> Result<Request, Fault> {
+        let read = |one: Differs| Ok((name("link", one.link)?, one.drift));
+        self.links.into_iter().map(read).collect::<Result<_, Fault>>().map(Request::TellDrift)
+    }
+}
+
 fn bulk(count: usize) -> Result<(), Fault> {
     if count == 0 || count > BULK {
         let fault = Fault::usage(format!("a request is about 1 to {BULK} subscribers, not {count}"));
@@ -399,7 +435,7 @@ fn twice(ids: &mut [&str]) -> Result<(), Fault> {
 }
 
 /// Checks a name: of letters, digits, `_`, `.` and `-`, as in the native language.
-fn name(of: &str, text: String) -> Result<String, Fault> {
+pub(crate) fn name(of: &str, text: String) -> Result<String, Fault> {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if !text.is_empty() && text.len() <= NAME && text.chars().all(good) {
         return Ok(text);

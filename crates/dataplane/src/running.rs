@@ -21,13 +21,15 @@ use crate::gauge::Gauge;
 use crate::kernel;
 use crate::lock::Lock;
 use crate::nfqueue;
+use crate::nfqueue::steer::Fail;
 use crate::probe::Probe;
-use crate::shaper::{self, Look, Shaper, Tuning};
+use crate::shaper::{self, Ask, Look, Shaper, Tuning};
 use crate::snapshots::{self, Snapshots};
 use crate::stats::{Report, Totals};
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
+use crate::tap::{self, Tap};
 use crate::ways::{Way, ways};
 
 /// Whether AF_XDP carries the bridges.
@@ -63,6 +65,9 @@ pub struct Options {
     pub leave_rules: bool,
     /// Claims the frames that come in at bridges, which the kernel forwards otherwise.
     pub claim: Option<Claim>,
+    /// What becomes of packets of interfaces while no loop shapes them. With [`Fail::Closed`] rules
+    /// of the firewall stay however the loops end, as with `leave_rules`.
+    pub fail: Fail,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
@@ -76,7 +81,7 @@ pub(crate) type Senders = BTreeMap<String, Handle>;
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     changes: mpsc::Sender<Vec<Change>>,
-    looks: mpsc::Sender<Look>,
+    asks: mpsc::Sender<Ask>,
     /// Wakes the loop.
     stop: Stop,
     /// Shows what the loop has sent, if the link's rate adapts.
@@ -92,6 +97,29 @@ impl Handle {
         sent
     }
 
+    /// Has the loop, which is woken, do something between two packets. False if it has ended.
+    fn ask(&self, ask: Ask) -> bool {
+        let sent = self.asks.send(ask).is_ok();
+        self.wake();
+        sent
+    }
+
+    /// Has the loop copy packets that leave.
+    pub fn tap(&self, tap: Box<Tap>) {
+        // The tap of a loop that has ended is dropped, which ends it.
+        self.ask(Ask::Tap(tap));
+    }
+
+    /// Has the loop copy none any more.
+    pub fn untap(&self) {
+        self.ask(Ask::Untap);
+    }
+
+    /// Wakes the loop.
+    pub fn wake(&self) {
+        self.stop.wake();
+    }
+
     /// Shows what the loop has sent, if the link's rate adapts.
     pub fn gauge(&self) -> Option<&Gauge> {
         self.gauge.as_ref()
@@ -100,11 +128,11 @@ impl Handle {
 
 /// Lets the loop of a link, which `stop` wakes, be reached: the ends of that go to the others.
 pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, stop: Stop, shaper: &mut Shaper<E>) {
-    let ((changes, to_change), (looks, to_look)) = (mpsc::channel(), mpsc::channel());
+    let ((changes, to_change), (asks, to_do)) = (mpsc::channel(), mpsc::channel());
     shaper.listen(to_change);
-    shaper.show(to_look);
+    shaper.hear(to_do);
     let gauge = link.adapt.is_some().then(|| shaper.gauge());
-    senders.insert(link.name.clone(), Handle { changes, looks, stop, gauge });
+    senders.insert(link.name.clone(), Handle { changes, asks, stop, gauge });
 }
 
 /// Reaches running links from another thread: the loops of those that altq itself executes, and
@@ -131,11 +159,16 @@ impl Reach {
     /// packets. The loop does nothing else meanwhile, so the function must be short. False if no
     /// such link has a loop.
     pub fn look(&self, link: &str, look: Look) -> bool {
-        self.loops.get(link).is_some_and(|handle| {
-            let sent = handle.looks.send(look).is_ok();
-            handle.stop.wake();
-            sent
-        })
+        self.loops.get(link).is_some_and(|handle| handle.ask(Ask::Look(look)))
+    }
+
+    /// Copies packets that leave a link into a file, in a thread of its own, in place of a tap that
+    /// is there. `None` if no such link has a loop.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there can be no thread.
+    pub fn tap(&self, link: &str, wanted: tap::Wanted, file: File) -> Result<Option<tap::Tapping>, Error> {
+        self.loops.get(link).map(|handle| tap::start(handle, wanted, file)).transpose()
     }
 
     /// Sets a link that the kernel executes up in place of the one of its name, in the calling
@@ -260,6 +293,8 @@ pub(crate) struct Starting {
     pub leave_rules: bool,
     /// Claims the frames that come in at bridges.
     pub claim: Option<Claim>,
+    /// What becomes of packets while no loop shapes them.
+    pub fail: Fail,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
@@ -321,7 +356,7 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, leave_rules, claim, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, claim, fail, .. } = options;
         let (standing, probes) = (Standing::new(), Vec::new());
         let mut starting = Starting {
             stop,
@@ -332,6 +367,7 @@ impl Starting {
             spin,
             leave_rules,
             claim,
+            fail,
             realtime,
             processors,
             loops,

@@ -34,6 +34,7 @@ use crate::pool::Pool;
 use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::stats::{Counts, Report, Work};
+use crate::tap::Tap;
 
 /// A super-packet that takes longer than this at the link's rate is cut. The burst that
 /// `regulator auto` lets pass on a device takes no longer either.
@@ -50,6 +51,16 @@ fn secret() -> u64 {
 
 /// A function that looks at the engine of a loop, between two packets.
 pub type Look = Box<dyn FnOnce(&Engine) + Send>;
+
+/// What another thread asks of a loop, between two packets.
+pub(crate) enum Ask {
+    /// To be looked at.
+    Look(Look),
+    /// To copy packets that leave, in place of a tap before.
+    Tap(Box<Tap>),
+    /// To copy none any more.
+    Untap,
+}
 
 /// Settings of a loop.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +122,10 @@ pub struct Shaper<E, O = DeviceOutput> {
     changes: Option<Receiver<Vec<Change>>>,
     /// Functions that are to look at the engine.
     looks: Option<Receiver<Look>>,
+    /// What else other threads ask of it.
+    asks: Option<Receiver<Ask>>,
+    /// Copies packets that leave.
+    tap: Option<Box<Tap>>,
     /// Bytes that the link has charged for packets that have left the engine.
     charged: u64,
     /// Shows them to another thread.
@@ -224,6 +239,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             next_count: tuning.interval.map(|interval| now + interval),
             changes: None,
             looks: None,
+            asks: None,
+            tap: None,
             charged: 0,
             gauge: None,
         })
@@ -240,6 +257,11 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     /// turn, as with changes.
     pub fn show(&mut self, looks: Receiver<Look>) {
         self.looks = Some(looks);
+    }
+
+    /// Makes the loop do what comes by this channel, in its next turn, as with changes.
+    pub(crate) fn hear(&mut self, asks: Receiver<Ask>) {
+        self.asks = Some(asks);
     }
 
     /// Shows to others how much the loop has sent and whether packets wait in it.
@@ -293,6 +315,16 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             let changed = self.changes.is_some() && self.change(now);
             while let Some(look) = self.looks.as_ref().and_then(|looks| looks.try_recv().ok()) {
                 look(&self.engine);
+            }
+            while let Some(ask) = self.asks.as_ref().and_then(|asks| asks.try_recv().ok()) {
+                match ask {
+                    Ask::Look(look) => look(&self.engine),
+                    Ask::Tap(tap) => self.tap = Some(tap),
+                    Ask::Untap => self.tap = None,
+                }
+            }
+            if self.tap.as_mut().is_some_and(|tap| !tap.turn(now)) {
+                self.tap = None;
             }
             if self.next_count.is_some_and(|at| at <= now) {
                 self.next_count = self.interval.map(|interval| now + interval);
@@ -515,6 +547,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             // A meter or a queue has changed DSCP or ECN, so the frame's header is changed too.
             if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
                 remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
+            }
+            if let Some(tap) = &mut self.tap {
+                let (pool, handle) = (&self.pool, packet.handle);
+                tap.copy(now, class, pool.head(handle), pool.body(handle), pool.len(handle));
             }
             self.leaving.push(packet.handle);
             self.ends.extend(taken.end);

@@ -3,6 +3,8 @@
 mod answers;
 mod away;
 mod confined;
+mod drift;
+mod fail;
 mod heart;
 mod listen;
 mod live;
@@ -12,6 +14,7 @@ mod shaped;
 mod stat;
 mod supervise;
 mod table;
+mod taps;
 #[cfg(feature = "experiments")]
 mod tool;
 
@@ -110,6 +113,8 @@ pub struct Args {
     /// With --supervise: the worker keeps all rights, and may open files and start programs
     #[arg(long, conflicts_with = "user")]
     unconfined: bool,
+    #[command(flatten)]
+    fail: fail::Args,
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
@@ -222,8 +227,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let patience = args.watchdog.unwrap_or(supervise::PATIENCE);
     let claim = args.claim.map(|number| Claim::inherited(number, patience)).transpose();
     let claim = claim.context("the frames of bridges cannot be claimed")?;
-    let (realtime, spin) = (args.realtime, args.spin);
-    let options = Options { tuning, realtime, spin, processors, xdp, leave_rules, claim: claim.clone() };
+    let (realtime, spin, fail) = (args.realtime, args.spin, args.fail.fail());
+    let options = Options { tuning, realtime, spin, processors, xdp, leave_rules, fail, claim: claim.clone() };
     let failed = |error: LinkError| {
         eprintln!("altq run: {error}");
         Exit::of_link(&error)
@@ -253,6 +258,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         reservations::await_those_before(&live);
     }
     let stop = running.stopper();
+    if args.worker.is_none() && socket.is_some() {
+        live.watch(&policy, &links).context("no thread can be started")?;
+    }
     let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);
@@ -268,7 +276,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     drop(answering);
     running.stop();
-    if let Err(error) = running.wait() {
+    if let Err(error) = running.wait().and_then(|()| args.fail.lift(&links, args.worker.is_some())) {
         eprintln!("altq run: {error}");
         return Ok(Exit::of_link(&error));
     }
@@ -286,6 +294,7 @@ fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
         ("--spin", args.spin > 0),
         ("--processors", !args.processors.is_empty()),
         ("--xdp", args.xdp != Choice::Off),
+        ("--fail closed", args.fail.is_closed()),
     ];
     given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
 }
@@ -299,6 +308,9 @@ fn misplaced(args: &Args) -> Option<String> {
             "{option} is about loops of altq's own, but with --detach the kernel alone executes the links; leave one \
              of the two out"
         ));
+    }
+    if let Some(why) = args.fail.misplaced() {
+        return Some(why);
     }
     let of_workers =
         [("--watchdog", args.watchdog.is_some()), ("--user", args.user.is_some()), ("--unconfined", args.unconfined)];

@@ -1,6 +1,7 @@
 //! Answers what clients of the control socket ask (docs/control.md).
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use super::live::{Live, Shown, State};
 use super::reservations;
 use super::stat::{Stat, path, state};
 use super::table;
+use super::taps::Taps;
 use crate::exit::Exit;
 
 /// What a client is told if nobody says how wide its terminal is.
@@ -38,6 +40,7 @@ pub struct Answers {
     latest: Option<Latest>,
     /// When the kernel's qdiscs were looked at, and what differs, by link.
     looked: Option<(Instant, BTreeMap<String, Vec<String>>)>,
+    taps: Taps,
 }
 
 struct Latest {
@@ -50,7 +53,7 @@ struct Latest {
 impl Answers {
     /// Answers about these links.
     pub fn new(live: Arc<Live>, wire: Option<Wire>) -> Answers {
-        Answers { live, wire, latest: None, looked: None }
+        Answers { live, wire, latest: None, looked: None, taps: Taps::default() }
     }
 
     /// Tells the supervisor of a change that was made.
@@ -82,7 +85,9 @@ impl Answers {
         let link = |name: &str| {
             let link = live.roster.link(name)?;
             let (path, state) = (path(link).to_owned(), state(link).to_owned());
-            let drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            let mut drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            drift.extend(self.live.seen(name));
+            drift.extend(live.set_beside(name));
             Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift })
         };
         Status::of(live.names().into_iter().filter_map(link).collect())
@@ -170,6 +175,16 @@ impl Answers {
         Ok(Changed { changed })
     }
 
+    /// Takes what the supervisor has seen.
+    fn told(&self, found: Vec<(String, Vec<String>)>, peer: &Peer) -> Result<Body, Fault> {
+        if !reservations::is_own(peer) {
+            let message = format!("user {} may change what runs, but not tell what differs from it", peer.uid);
+            return Err(Fault::new(Code::NotPermitted, message));
+        }
+        self.live.see(found.into_iter().collect());
+        document(&Changed { changed: true })
+    }
+
     fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
         let mut state = self.live.lock();
         let (what, (report, changes)) = match &request {
@@ -206,9 +221,15 @@ impl Service for Answers {
             Request::Stat { link, form } => self.stat(link, form),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
+            Request::Tap(tap) => document(&self.taps.answer(&self.live, tap, peer)?),
+            Request::TellDrift(found) => self.told(found, peer),
             Request::Reserve(asked) => reservations::answer(&self.live, self.wire.as_ref(), asked, peer),
             request => document(&self.subscribers(request, peer)?),
         }
+    }
+
+    fn given(&mut self, file: OwnedFd) {
+        self.taps.give(file);
     }
 
     fn watch(&mut self) -> Result<u64, Fault> {

@@ -1,18 +1,24 @@
 //! What a running command knows of its links: shared by the thread that prints, and the one that
 //! answers the control socket. The loops of the links never wait for either.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use altq_config::Link;
+use altq_config::{Link, Policy};
+use altq_control::request::Place;
 use altq_control::roster::reserved::Done as Reserved;
 use altq_control::roster::{Changes, Roster};
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
+use altq_dataplane::tap::{Tapping, Wanted};
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
+use altq_engine::units::Rate;
 
+use super::drift::{self, Found, Watch};
 use super::reservations;
 use super::shaped::Shaped;
 
@@ -27,6 +33,10 @@ pub struct Live {
     pub tuning: Tuning,
     /// When they were.
     pub since: Instant,
+    /// What differs from what was asked for, as somebody has seen it from outside.
+    seen: Arc<Mutex<Found>>,
+    /// Who sees it; `None`: a supervisor does, or nobody.
+    watch: OnceLock<Watch>,
 }
 
 /// What may change.
@@ -38,6 +48,8 @@ pub struct State {
 
 struct Entry {
     name: String,
+    /// The rate that the policy gives it.
+    rate: Rate,
     /// As of the latest look at the link.
     shaped: Arc<Shaped>,
     latest: Option<Arc<Snapshot>>,
@@ -52,12 +64,46 @@ impl Live {
         let links: Vec<Arc<Link>> = links.iter().map(|link| Arc::new((*link).clone())).collect();
         let entry = |link: &Arc<Link>| Entry {
             name: link.name.clone(),
+            rate: link.spec.rate,
             shaped: Arc::new(Shaped::new(link.clone())),
             latest: None,
         };
         let entries = links.iter().map(entry).collect();
         let state = State { roster: Roster::new(links, tuning.room)?, links: entries };
-        Ok(Live { state: Mutex::new(state), reach, tuning, since: Instant::now() })
+        let (since, seen, watch) = (Instant::now(), Arc::default(), OnceLock::new());
+        Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch })
+    }
+
+    /// Has a thread see what differs from what was asked for, from now on.
+    ///
+    /// # Errors
+    /// That of starting it.
+    pub fn watch(&self, policy: &Policy, links: &[&Link]) -> io::Result<()> {
+        if self.watch.get().is_none() {
+            let seen = self.seen.clone();
+            let tell = move |found| *seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            let watch = Watch::start(tell)?;
+            watch.shapes(&drift::files(policy), links.iter().copied());
+            let _ = self.watch.set(watch);
+        }
+        Ok(())
+    }
+
+    /// What runs is asked for by this policy since now.
+    pub fn asks(&self, policy: &Policy, links: &[&Link]) {
+        if let Some(watch) = self.watch.get() {
+            watch.asks(&drift::files(policy), links.iter().copied());
+        }
+    }
+
+    /// Takes what a supervisor has seen.
+    pub fn see(&self, found: Found) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    /// What was seen of a link.
+    pub fn seen(&self, link: &str) -> Vec<String> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned().unwrap_or_default()
     }
 
     /// The state, for this thread alone. What panicked with it has left it whole.
@@ -85,6 +131,14 @@ impl Live {
     /// each; nothing for other links.
     pub fn drift(&self, link: &str) -> Vec<String> {
         self.reach.drift(link)
+    }
+
+    /// Taps a link into a file; `None` if it has no loop.
+    ///
+    /// # Errors
+    /// There can be no thread for it.
+    pub fn tap(&self, link: &str, wanted: Wanted, file: File) -> Result<Option<Tapping>, LinkError> {
+        self.reach.tap(link, wanted, file)
     }
 
     /// Reaches the loops.
@@ -118,6 +172,24 @@ impl State {
         Some(shown)
     }
 
+    /// What clients have set of a link beside the policy, a sentence each.
+    pub fn set_beside(&self, name: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        let entry = self.links.iter().find(|entry| entry.name == name);
+        if let (Some(entry), Some(link)) = (entry, self.roster.link(name))
+            && entry.rate != link.spec.rate
+        {
+            lines.push(format!("its rate was set to {} while it runs; the policy says {}", link.spec.rate, entry.rate));
+        }
+        let within = |place: &Place| place.link == name;
+        match self.roster.subscribers().filter(|one| one.classes.iter().any(within)).count() {
+            0 => {}
+            1 => lines.push("a subscriber has a class that the policy does not have".to_owned()),
+            count => lines.push(format!("{count} subscribers have classes that the policy does not have")),
+        }
+        lines
+    }
+
     /// The names of the links, in the policy's order.
     pub fn names(&self) -> Vec<&str> {
         self.links.iter().map(|entry| entry.name.as_str()).collect()
@@ -133,7 +205,13 @@ impl State {
             Some(link) => Some(Arc::new((*link).clone())),
             None => self.roster.written(&entry.name),
         };
-        let links: Vec<Arc<Link>> = self.links.iter().filter_map(follower).collect();
-        self.roster.follow(reservations::time(), links, room)
+        let followers: Vec<Arc<Link>> = self.links.iter().filter_map(follower).collect();
+        let done = self.roster.follow(reservations::time(), followers, room)?;
+        for entry in &mut self.links {
+            if let Some(link) = links.iter().find(|link| link.name == entry.name) {
+                entry.rate = link.spec.rate;
+            }
+        }
+        Ok(done)
     }
 }

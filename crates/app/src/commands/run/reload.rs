@@ -106,6 +106,7 @@ fn follow(args: &Args, live: &Live, policy: &Policy, wire: Option<&Wire>) -> Res
         }
         replaced.push(link);
     }
+    live.asks(policy, &links);
     // Names, promises and notes may differ where the engine's part does not.
     let mut done = state.follow(&links, live.tuning.room).map_err(|error| error.to_string())?;
     // The rules of reservations stand before those of the policy, which are set first: a loop gets

@@ -39,7 +39,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::away::Away;
 use super::heart::{Told, answer};
 use super::listen::Opened;
-use super::{Args, choose, reload};
+use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
 
@@ -68,6 +68,7 @@ struct Worker {
 /// A policy that was read, and the links of it that run.
 struct Known {
     told: Told,
+    files: drift::Files,
     links: Vec<Link>,
 }
 
@@ -107,6 +108,8 @@ struct Supervisor<'a> {
     /// Does so where there is no `bypass`.
     standby: Option<Standby>,
     manager: Manager,
+    /// Sees what differs from what was asked for.
+    drift: Option<drift::Watch>,
 }
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
@@ -121,7 +124,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
     let links = links.iter().map(|link| (*link).clone()).collect();
     let mut supervisor = Supervisor {
         args,
-        known: Known { told: Told::new(0, &args.policy, policy), links },
+        known: Known { told: Told::new(0, &args.policy, policy), files: drift::files(policy), links },
         next: None,
         read: 0,
         socket,
@@ -135,15 +138,19 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         bypass: None,
         standby: None,
         manager: Manager::of_environment(),
+        drift: socket.and_then(Opened::path).map(drift::Watch::telling).transpose()?,
     };
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
     let links = std::mem::take(&mut supervisor.known.links);
     drop(supervisor);
+    // What holds packets back stays unless the end was asked for.
+    let (closed, asked) = (args.fail.is_closed(), matches!(exit, Ok(Exit::Ok)));
+    let goes = |link: &&Link| !closed || asked || link.path() == Some(By::Kernel);
     // A confined worker takes no rules away.
-    if (!clean || !args.unconfined)
-        && let Err(error) = altq_dataplane::sweep(&links.iter().collect::<Vec<&Link>>())
+    if (!clean || !args.unconfined || closed)
+        && let Err(error) = altq_dataplane::sweep(&links.iter().filter(goes).collect::<Vec<&Link>>())
     {
         eprintln!("altq run: {error}");
     }
@@ -227,7 +234,7 @@ impl Supervisor<'_> {
     fn start(&mut self) -> io::Result<()> {
         // altq's own bridge takes over. From a bridge of the kernel's it does so with a gap.
         self.standby = None;
-        if !self.bypass.as_ref().is_some_and(|bypass| bypass.fits(&self.known.links())) {
+        if !self.args.fail.is_closed() && !self.bypass.as_ref().is_some_and(|bypass| bypass.fits(&self.known.links())) {
             self.bypass = None;
             // Whatever keeps it from being is found again, and said, when the worker does without.
             self.bypass = Bypass::new(&self.known.links()).unwrap_or(None);
@@ -294,7 +301,8 @@ impl Supervisor<'_> {
             Err(message) => return eprintln!("altq run: SIGHUP: {message}; the policy that runs stays"),
         };
         self.read += 1;
-        self.next = Some(Known { told: Told::new(self.read, &self.args.policy, &policy), links });
+        let told = Told::new(self.read, &self.args.policy, &policy);
+        self.next = Some(Known { told, files: drift::files(&policy), links });
         if self.worker.is_none() {
             self.take_next();
         }
@@ -335,7 +343,7 @@ impl Supervisor<'_> {
 
     /// Answers on the control socket while no worker does.
     fn answer_meanwhile(&self, reason: &str) -> Option<Away> {
-        let away = Away::start(self.socket?, &self.known.links, reason);
+        let away = Away::start(self.socket?, &self.known.links, reason, self.args.fail.is_closed());
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
@@ -352,7 +360,7 @@ impl Supervisor<'_> {
         // The end of the stream is that of the worker, which the other descriptor tells.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
-        let mut beats = 0;
+        let (mut beats, mut read) = (0, false);
         // A note is as long as the request that it is about, or a little longer.
         while let Ok(Some(line)) = worker.lines.take(2 * WRITE_LINE) {
             if line.is_empty() {
@@ -363,6 +371,7 @@ impl Supervisor<'_> {
                 if let Some(next) = next.filter(|_| taken) {
                     self.known = next;
                     locked(&self.journal).forget_rates();
+                    read = true;
                 }
             } else {
                 locked(&self.journal).take(&line);
@@ -370,12 +379,17 @@ impl Supervisor<'_> {
         }
         if beats > 0 && self.watch.beat(now) {
             self.up();
+        } else if let Some(drift) = self.drift.as_ref().filter(|_| read) {
+            drift.asks(&self.known.files, &self.known.links);
         }
     }
 
     /// A worker shapes.
     fn up(&mut self) {
         self.away = None;
+        if let Some(drift) = &self.drift {
+            drift.shapes(&self.known.files, &self.known.links);
+        }
         if self.shaped {
             let what = if self.known.has_loops() { "packets are shaped again" } else { "a worker runs again" };
             eprintln!("altq run: {what}");
@@ -409,6 +423,9 @@ impl Supervisor<'_> {
         if let Some(bypass) = &self.bypass {
             bypass.forward();
         }
+        if let Some(drift) = &self.drift {
+            drift.rests();
+        }
         if self.watch.shaping_since().is_none() {
             // Perhaps it is what was wrong with the one before.
             self.take_next();
@@ -422,11 +439,7 @@ impl Supervisor<'_> {
         };
         let told = format!("{reason}{}", self.bridges(wait > 0));
         let by_kernel = self.known.links.iter().any(|link| link.path() == Some(By::Kernel));
-        let what = match (self.known.has_loops(), by_kernel) {
-            (true, false) => "BYPASS: packets pass unshaped",
-            (true, true) => "BYPASS: packets pass unshaped where the kernel does not shape them",
-            (false, _) => "no worker runs, and the kernel shapes on",
-        };
+        let what = self.args.fail.without_worker(self.known.has_loops(), by_kernel);
         eprintln!("altq run: {what}: {told}; the next worker starts {next}");
         self.manager.tell(&format!("STATUS={what}: {told}"));
         match &self.away {
@@ -444,6 +457,9 @@ impl Supervisor<'_> {
         }
         if !self.known.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
             return String::new();
+        }
+        if self.args.fail.is_closed() {
+            return "; bridges forward nothing at all".to_owned();
         }
         if !waits {
             return ", but for bridges, which forward nothing until the next worker begins".to_owned();
