@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use altq_config::Link;
-use altq_control::roster::reserved::Done as Reserved;
+use altq_control::change::Text;
 use altq_control::roster::{Changes, Roster};
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
+use altq_engine::units::Nanos;
 
-use super::reservations;
+use super::course::Course;
+use super::keep::Keep;
 use super::shaped::Shaped;
 
 /// A link, and its latest snapshot.
@@ -27,17 +29,37 @@ pub struct Live {
     pub tuning: Tuning,
     /// When they were.
     pub since: Instant,
+    /// Who keeps which policy runs.
+    pub keep: Keep,
+    /// The only link of the policy that runs, if `--link` has chosen one.
+    pub only: Option<String>,
+}
+
+/// What is known of the policy when the links begin to run.
+pub struct Known {
+    /// The policy.
+    pub course: Course,
+    /// Who keeps which one runs.
+    pub keep: Keep,
+    /// The only link that runs, if `--link` has chosen one.
+    pub only: Option<String>,
 }
 
 /// What may change.
 pub struct State {
     /// The links as they are now, with the classes of subscribers and reservations.
     pub roster: Roster,
+    /// The policy that runs.
+    pub course: Course,
+    /// Before this time, by the loops' clock, no change is taken back again.
+    pub try_again: Option<Nanos>,
     links: Vec<Entry>,
 }
 
 struct Entry {
     name: String,
+    /// As it was at the start, when room was made for it.
+    started: Arc<Link>,
     /// As of the latest look at the link.
     shaped: Arc<Shaped>,
     latest: Option<Arc<Snapshot>>,
@@ -48,16 +70,20 @@ impl Live {
     ///
     /// # Errors
     /// That of a link that the engine refuses.
-    pub fn new(links: &[&Link], reach: Reach, tuning: Tuning) -> Result<Live, SpecError> {
+    pub fn new(links: &[&Link], reach: Reach, tuning: Tuning, known: Known) -> Result<Live, SpecError> {
+        let Known { course, keep, only } = known;
         let links: Vec<Arc<Link>> = links.iter().map(|link| Arc::new((*link).clone())).collect();
         let entry = |link: &Arc<Link>| Entry {
             name: link.name.clone(),
+            started: link.clone(),
             shaped: Arc::new(Shaped::new(link.clone())),
             latest: None,
         };
         let entries = links.iter().map(entry).collect();
-        let state = State { roster: Roster::new(links, tuning.room)?, links: entries };
-        Ok(Live { state: Mutex::new(state), reach, tuning, since: Instant::now() })
+        let roster = Roster::new(links, tuning.room)?;
+        let mut state = State { roster, course, try_again: None, links: entries };
+        state.course.compare(&state.roster);
+        Ok(Live { state: Mutex::new(state), reach, tuning, since: Instant::now(), keep, only })
     }
 
     /// The state, for this thread alone. What panicked with it has left it whole.
@@ -123,17 +149,19 @@ impl State {
         self.links.iter().map(|entry| entry.name.as_str()).collect()
     }
 
-    /// Other links of the same names follow these; those that are not named stay. There are no
-    /// subscribers. What is returned is to be done behind the changes between the two policies.
-    ///
-    /// # Errors
-    /// That of a link that the engine refuses.
-    pub fn follow(&mut self, links: &[&Link], room: usize) -> Result<Reserved<()>, SpecError> {
-        let follower = |entry: &Entry| match links.iter().find(|link| link.name == entry.name) {
-            Some(link) => Some(Arc::new((*link).clone())),
-            None => self.roster.written(&entry.name),
-        };
-        let links: Vec<Arc<Link>> = self.links.iter().filter_map(follower).collect();
-        self.roster.follow(reservations::time(), links, room)
+    /// A link as it was at the start.
+    pub fn started(&self, name: &str) -> Option<Arc<Link>> {
+        self.links.iter().find(|entry| entry.name == name).map(|entry| entry.started.clone())
+    }
+
+    /// How the rate of a link differs from that of the policy, in a sentence.
+    pub fn rate_drift(&self, name: &str) -> Option<String> {
+        let (runs, written) = (self.roster.link(name)?.spec.rate, self.roster.written(name)?.spec.rate);
+        (runs != written).then(|| format!("its rate is {runs}, and the policy says {written}"))
+    }
+
+    /// Another policy runs.
+    pub fn follow(&mut self, text: Text) {
+        self.course.follow(text, &self.roster);
     }
 }
