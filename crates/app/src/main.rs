@@ -4,6 +4,7 @@
 mod case_result;
 #[cfg(feature = "experiments")]
 mod chosen;
+mod clock;
 mod commands;
 #[cfg(feature = "experiments")]
 mod demo;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, convert, link, reserve, stat, status, subscriber, tap};
+use crate::commands::{apply, check, convert, edit, link, reserve, stat, status, subscriber, tap};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -75,6 +76,20 @@ enum Command {
     Status(status::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
+    /// Changes the policy of a running altq; packets that wait stay
+    Apply(apply::Args),
+    /// Keeps a change that waits to be confirmed
+    Confirm(apply::Plain),
+    /// Takes a change back that waits to be confirmed, or brings the policy before back
+    Rollback(apply::Plain),
+    /// Prints what was changed: when, by whom, and what differed
+    History(apply::Past),
+    /// Changes a class of a running altq, makes one, or takes one away
+    Class(edit::Class),
+    /// Makes a rule of a running altq, or takes one away
+    Match(edit::Match),
+    /// Writes the policy that runs into its file
+    Save(edit::Save),
     /// Changes a link of a running altq
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
@@ -120,6 +135,13 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Stop(args) => commands::stop::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Confirm(args) => apply::confirm(&args),
+        Command::Rollback(args) => apply::rollback(&args),
+        Command::History(args) => apply::history(&args),
+        Command::Class(args) => edit::class(&args),
+        Command::Match(args) => edit::matches(&args),
+        Command::Save(args) => edit::save(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),

@@ -371,10 +371,10 @@ fn the_next_worker_runs_the_policy_that_ran() {
     worker = running.next(worker).0;
     until("the policy that ran", within, || runs() == Some(("up all".to_owned(), 100_000_000)));
     assert_eq!(running.ask(&["link", "set", "up", "rate", "50Mbit/s"]).status.code(), Some(0));
-    let more = POLICY.replacen("class all", "class more { }  class all", 1);
+    let more = POLICY.replacen("scheduler fifo", "mtu 1400  scheduler fifo", 1);
     std::fs::write(&policy, more).unwrap();
     signal(running.child.id(), "-HUP");
-    until("it is refused", within, || running.log().contains("class `more` is new"));
+    until("it is refused", within, || running.log().contains("its mtu"));
     signal(worker, "-KILL");
     running.next(worker);
     until("the rate that was set", within, || runs() == Some(("up all".to_owned(), 50_000_000)));

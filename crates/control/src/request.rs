@@ -3,6 +3,8 @@
 //! Reading is strict: a field that is not known, is given twice or has another kind of value is an
 //! error, and nothing is done then.
 
+pub mod change;
+
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +13,7 @@ use crate::prefix::Prefix;
 use crate::reservations::{self, Reserve};
 use crate::rights::Right;
 use crate::tap::{self, Tap};
+use change::Change;
 
 /// The version of the protocol. A request without `v` is of version 1.
 pub const VERSION: u64 = 1;
@@ -67,6 +70,8 @@ pub enum Request {
     Tap(Tap),
     /// `drift.tell`: what a supervisor has seen that differs, by link.
     TellDrift(Vec<(String, Vec<String>)>),
+    /// `apply` and the others about the policy that runs.
+    Change(Change),
 }
 
 /// In which form counters are asked for.
@@ -119,8 +124,9 @@ impl Request {
     pub fn needs(&self) -> Right {
         match self {
             Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
+            Request::Change(Change::History) => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
-            Request::TellDrift(_) | Request::Tap(_) => Right::Write,
+            Request::TellDrift(_) | Request::Tap(_) | Request::Change(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
     }
@@ -156,9 +162,11 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
         "subscriber.list" => fields::<Nothing>(line).map(|_| Request::ListSubscribers),
         "drift.tell" => fields::<TellDrift>(line).and_then(TellDrift::request),
         reservations::RESTORE => reservations::read_restore(line).map(Request::Reserve),
-        op => match reservations::op(op) {
-            Some(op) => reservations::read(op, line).map(Request::Reserve),
-            None => tap::read(op, line).map_or_else(|| Err(unknown(op)), |tap| tap.map(Request::Tap)),
+        op => match (reservations::op(op), change::read(op, line), tap::read(op, line)) {
+            (Some(op), ..) => reservations::read(op, line).map(Request::Reserve),
+            (None, Some(change), _) => change.map(Request::Change),
+            (None, None, Some(tap)) => tap.map(Request::Tap),
+            (None, None, None) => Err(unknown(op)),
         },
     };
     match request {
@@ -167,9 +175,8 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
     }
 }
 
-/// Words that have a meaning in the protocol, and that this version does not do: changes of the
-/// whole policy.
-const LATER: [&str; 5] = ["apply", "confirm", "rollback", "class.set", "stop"];
+/// A word that has a meaning in the protocol, and that this version does not do.
+const LATER: [&str; 1] = ["stop"];
 
 fn unknown(op: &str) -> Fault {
     if LATER.contains(&op) {
@@ -177,7 +184,7 @@ fn unknown(op: &str) -> Fault {
     }
     let shown: String = op.chars().take(40).collect();
     Fault::usage(format!("there is no request `{shown}`"))
-        .help("docs/control.md has all requests: status, stat, link.set, subscriber.set, reserve.add and others")
+        .help("docs/control.md has all requests: status, stat, apply, link.set, subscriber.set, reserve.add and others")
 }
 
 fn fields<T: DeserializeOwned>(line: &[u8]) -> Result<T, Fault> {

@@ -42,7 +42,7 @@ mod ways;
 pub use altq_engine::sketch;
 pub use error::Error;
 pub use nfqueue::steer::Fail;
-pub use running::{Loop, Options, Reach, Ready, Running, Xdp, changes, fits, open, run, sweep};
+pub use running::{Loop, Options, Reach, Ready, Running, Xdp, fits, open, run, sweep};
 pub use snapshots::Snapshots;
 pub use sys::memory::LargePages;
 pub use sys::peer::{Credentials, credentials};

@@ -150,7 +150,7 @@ impl Reach {
     }
 
     /// Sends changes to the loop of a link, which is woken and makes them between two packets.
-    /// [`changes`] finds them. False if no such link has a loop.
+    /// [`altq_config::transition`] finds them. False if no such link has a loop.
     pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
         self.loops.get(link).is_some_and(|handle| handle.change(changes))
     }
@@ -568,19 +568,6 @@ pub fn sweep(links: &[&Link]) -> Result<(), Error> {
         }
     }
     result
-}
-
-/// The changes that turn the running link `from` into `to`, while its packets stay queued. There
-/// are none for a link that the kernel executes: [`Reach::replace`] sets `to` up.
-///
-/// # Errors
-/// Says what only a new start can change.
-pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, String> {
-    fits(from, to, tuning)?;
-    if to.path() == Some(Path::Kernel) {
-        return Ok(Vec::new());
-    }
-    altq_config::changes(from, to)
 }
 
 /// Checks that what the path of a running link has set up at the start also serves `to`. Nothing is

@@ -1,12 +1,14 @@
 //! The commands, each in a file of its own. Those that need the simulator, the lab or pages are
 //! built with the feature `experiments`, which a router does not need.
 
+pub mod apply;
 #[cfg(feature = "experiments")]
 pub mod bench;
 pub mod check;
 pub mod convert;
 #[cfg(feature = "experiments")]
 pub mod demo;
+pub mod edit;
 #[cfg(feature = "experiments")]
 pub mod experiments;
 #[cfg(feature = "experiments")]

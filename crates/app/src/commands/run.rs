@@ -1,11 +1,14 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
 mod answers;
+mod apply;
 mod away;
 mod confined;
+mod course;
 mod drift;
 mod fail;
 mod heart;
+mod keep;
 mod listen;
 mod live;
 mod reload;
@@ -19,8 +22,9 @@ mod taps;
 mod tool;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use altq_config::literal;
@@ -38,9 +42,11 @@ use crate::notify::Manager;
 use crate::output;
 use crate::policy::{PolicyFile, print_findings};
 use crate::socket::Socket;
-use heart::Wire;
+use course::Course;
+use heart::{Told, Wire};
+use keep::Keep;
 use listen::{Opened, Wanted};
-use live::Live;
+use live::{Known, Live};
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -122,6 +128,9 @@ pub struct Args {
     /// otherwise
     #[arg(long, hide = true, requires = "worker")]
     claim: Option<i32>,
+    /// Folder in which altq keeps which policy comes back [default: /var/lib/altq]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Says to a worker that it will be given the reservations of the one before
     #[arg(long, hide = true, requires = "worker")]
     awaits_reservations: bool,
@@ -186,11 +195,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Usage);
     }
     let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
-    let policy = match &wire {
-        None => args.policy.load(),
-        Some(wire) => reload::first(wire)?,
+    let begun = match &wire {
+        None if args.detach => args.policy.load().map(|policy| (Told::new(0, &args.policy, &policy), policy, None)),
+        None => keep::begin(args).map(|(policy, told, keeper)| (told, policy, Some(keeper))),
+        Some(wire) => reload::first(wire)?.map(|(policy, told)| (told, policy, None)),
     };
-    let Some(policy) = policy else { return Ok(Exit::Usage) };
+    let Some((told, policy, keeper)) = begun else { return Ok(Exit::Usage) };
     let links = match choose(&policy, args.link.as_deref()) {
         Ok(links) => links,
         Err(message) => {
@@ -214,7 +224,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             Ok(socket) => socket,
             Err(exit) => return Ok(exit),
         };
-        return supervise::supervise(args, &policy, &links, socket.as_ref());
+        let Some(keeper) = keeper else { return Ok(Exit::Usage) };
+        return supervise::supervise(args, (told, keeper), drift::files(&policy), &links, socket.as_ref());
     }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
@@ -252,7 +263,16 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     for note in running.notes() {
         eprintln!("altq run: {note}");
     }
-    let live = Live::new(&links, running.reach().clone(), tuning);
+    let keep = match (&wire, keeper) {
+        (None, Some(mut keeper)) => {
+            keeper.started(&told.text);
+            Keep::Here(Box::new(Mutex::new(keeper)))
+        }
+        (Some(wire), _) => Keep::There(wire.clone()),
+        (None, None) => return Ok(Exit::Usage),
+    };
+    let known = Known { course: Course::new(told, reservations::time().now), keep, only: args.link.clone() };
+    let live = Live::new(&links, running.reach().clone(), tuning, known);
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
     if args.awaits_reservations {
         reservations::await_those_before(&live);
@@ -424,9 +444,11 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Opti
         match running.snapshots().recv_timeout(wait.min(LOOK)) {
             Ok(snapshot) => {
                 news += 1;
+                apply::tick(live, wire, Some(&snapshot));
                 live.lock().take(snapshot);
             }
             Err(RecvTimeoutError::Timeout) => {
+                apply::tick(live, wire, None);
                 if end.is_some_and(|end| end <= Instant::now()) {
                     running.stop();
                 }

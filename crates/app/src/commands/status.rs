@@ -27,7 +27,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.json {
         output::print_json(&status)?;
     } else {
-        output::print(&status.links.iter().map(line).collect::<String>())?;
+        let waits = status.confirm_pending_s.map_or(String::new(), |seconds| {
+            format!("a change waits: without `altq confirm` it is taken back in {seconds} s\n")
+        });
+        output::print(&(status.links.iter().map(line).collect::<String>() + &waits))?;
     }
     Ok(if status.is_degraded() { Exit::Bypassed } else { Exit::Ok })
 }

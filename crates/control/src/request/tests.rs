@@ -95,7 +95,7 @@ fn what_is_no_request_says_why() {
         assert_eq!(fault.code, Code::Usage, "{text}: {fault}");
         assert!(fault.to_string().contains(why), "{text}: {fault}");
     }
-    for text in [r#"{"v":2,"op":"status"}"#, r#"{"op":"apply","file":"x"}"#] {
+    for text in [r#"{"v":2,"op":"status"}"#, r#"{"op":"stop","link":"x"}"#] {
         assert_eq!(fails(text).code, Code::Unsupported, "{text}");
     }
     // The number of a request that is wrong otherwise is still repeated.

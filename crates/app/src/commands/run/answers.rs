@@ -15,14 +15,14 @@ use altq_control::roster::Report;
 use altq_control::server::Service;
 use altq_control::{Code, Fault, Request};
 use altq_dataplane::{Error as LinkError, fits};
-use altq_engine::units::Rate;
+use altq_engine::units::{Rate, SECOND};
 
 use super::heart::Wire;
 use super::live::{Live, Shown, State};
-use super::reservations;
 use super::stat::{Stat, path, state};
 use super::table;
 use super::taps::Taps;
+use super::{apply, reservations};
 use crate::exit::Exit;
 
 /// What a client is told if nobody says how wide its terminal is.
@@ -87,10 +87,13 @@ impl Answers {
             let (path, state) = (path(link).to_owned(), state(link).to_owned());
             let mut drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
             drift.extend(self.live.seen(name));
+            drift.extend(live.course.drift(name).cloned());
             drift.extend(live.set_beside(name));
             Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift })
         };
-        Status::of(live.names().into_iter().filter_map(link).collect())
+        let mut status = Status::of(live.names().into_iter().filter_map(link).collect());
+        status.confirm_pending_s = live.course.left().map(|left| left.div_ceil(SECOND));
+        status
     }
 
     fn stat(&mut self, link: Option<String>, form: Form) -> Result<Body, Fault> {
@@ -146,12 +149,12 @@ impl Answers {
 
     fn set_link(&mut self, name: &str, rate: Rate, peer: &Peer) -> Result<Changed, Fault> {
         let mut state = self.live.lock();
-        if let Some(from) = state.roster.link(name)
+        if let (Some(from), Some(start)) = (state.roster.link(name), state.started(name))
             && from.spec.rate != rate
         {
-            let mut to = Link::clone(from);
+            let mut to = Link::clone(&start);
             to.spec.rate = rate;
-            fits(from, &to, self.live.tuning)
+            fits(&start, &to, self.live.tuning)
                 .map_err(|what| Fault::refused(format!("only a new start can change this: {what}")))?;
         }
         let before = state.roster.link(name).map(|link| link.spec.rate);
@@ -224,6 +227,7 @@ impl Service for Answers {
             Request::Tap(tap) => document(&self.taps.answer(&self.live, tap, peer)?),
             Request::TellDrift(found) => self.told(found, peer),
             Request::Reserve(asked) => reservations::answer(&self.live, self.wire.as_ref(), asked, peer),
+            Request::Change(change) => apply::answer(&self.live, self.wire.as_ref(), change, peer),
             request => document(&self.subscribers(request, peer)?),
         }
     }

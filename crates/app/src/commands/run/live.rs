@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use altq_config::{Link, Policy};
+use altq_control::change::Text;
 use altq_control::request::Place;
-use altq_control::roster::reserved::Done as Reserved;
 use altq_control::roster::{Changes, Roster};
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
@@ -16,10 +16,11 @@ use altq_dataplane::stats::Snapshot;
 use altq_dataplane::tap::{Tapping, Wanted};
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
-use altq_engine::units::Rate;
+use altq_engine::units::Nanos;
 
-use super::drift::{self, Found, Watch};
-use super::reservations;
+use super::course::Course;
+use super::drift::{self, Files, Found, Watch};
+use super::keep::Keep;
 use super::shaped::Shaped;
 
 /// A link, and its latest snapshot.
@@ -37,19 +38,37 @@ pub struct Live {
     seen: Arc<Mutex<Found>>,
     /// Who sees it; `None`: a supervisor does, or nobody.
     watch: OnceLock<Watch>,
+    /// Who keeps which policy runs.
+    pub keep: Keep,
+    /// The only link of the policy that runs, if `--link` has chosen one.
+    pub only: Option<String>,
+}
+
+/// What is known of the policy when the links begin to run.
+pub struct Known {
+    /// The policy.
+    pub course: Course,
+    /// Who keeps which one runs.
+    pub keep: Keep,
+    /// The only link that runs, if `--link` has chosen one.
+    pub only: Option<String>,
 }
 
 /// What may change.
 pub struct State {
     /// The links as they are now, with the classes of subscribers and reservations.
     pub roster: Roster,
+    /// The policy that runs.
+    pub course: Course,
+    /// Before this time, by the loops' clock, no change is taken back again.
+    pub try_again: Option<Nanos>,
     links: Vec<Entry>,
 }
 
 struct Entry {
     name: String,
-    /// The rate that the policy gives it.
-    rate: Rate,
+    /// As it was at the start, when room was made for it.
+    started: Arc<Link>,
     /// As of the latest look at the link.
     shaped: Arc<Shaped>,
     latest: Option<Arc<Snapshot>>,
@@ -60,18 +79,21 @@ impl Live {
     ///
     /// # Errors
     /// That of a link that the engine refuses.
-    pub fn new(links: &[&Link], reach: Reach, tuning: Tuning) -> Result<Live, SpecError> {
+    pub fn new(links: &[&Link], reach: Reach, tuning: Tuning, known: Known) -> Result<Live, SpecError> {
+        let Known { course, keep, only } = known;
         let links: Vec<Arc<Link>> = links.iter().map(|link| Arc::new((*link).clone())).collect();
         let entry = |link: &Arc<Link>| Entry {
             name: link.name.clone(),
-            rate: link.spec.rate,
+            started: link.clone(),
             shaped: Arc::new(Shaped::new(link.clone())),
             latest: None,
         };
         let entries = links.iter().map(entry).collect();
-        let state = State { roster: Roster::new(links, tuning.room)?, links: entries };
+        let roster = Roster::new(links, tuning.room)?;
+        let mut state = State { roster, course, try_again: None, links: entries };
+        state.course.compare(&state.roster);
         let (since, seen, watch) = (Instant::now(), Arc::default(), OnceLock::new());
-        Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch })
+        Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only })
     }
 
     /// Has a thread see what differs from what was asked for, from now on.
@@ -89,10 +111,10 @@ impl Live {
         Ok(())
     }
 
-    /// What runs is asked for by this policy since now.
-    pub fn asks(&self, policy: &Policy, links: &[&Link]) {
+    /// What runs is asked for by a policy of these files since now.
+    pub fn asks(&self, files: &Files, links: &[Link]) {
         if let Some(watch) = self.watch.get() {
-            watch.asks(&drift::files(policy), links.iter().copied());
+            watch.asks(files, links);
         }
     }
 
@@ -175,11 +197,11 @@ impl State {
     /// What clients have set of a link beside the policy, a sentence each.
     pub fn set_beside(&self, name: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        let entry = self.links.iter().find(|entry| entry.name == name);
-        if let (Some(entry), Some(link)) = (entry, self.roster.link(name))
-            && entry.rate != link.spec.rate
+        if let (Some(runs), Some(written)) = (self.roster.link(name), self.roster.written(name))
+            && runs.spec.rate != written.spec.rate
         {
-            lines.push(format!("its rate was set to {} while it runs; the policy says {}", link.spec.rate, entry.rate));
+            let (runs, written) = (runs.spec.rate, written.spec.rate);
+            lines.push(format!("its rate was set to {runs} while it runs; the policy says {written}"));
         }
         let within = |place: &Place| place.link == name;
         match self.roster.subscribers().filter(|one| one.classes.iter().any(within)).count() {
@@ -195,23 +217,13 @@ impl State {
         self.links.iter().map(|entry| entry.name.as_str()).collect()
     }
 
-    /// Other links of the same names follow these; those that are not named stay. There are no
-    /// subscribers. What is returned is to be done behind the changes between the two policies.
-    ///
-    /// # Errors
-    /// That of a link that the engine refuses.
-    pub fn follow(&mut self, links: &[&Link], room: usize) -> Result<Reserved<()>, SpecError> {
-        let follower = |entry: &Entry| match links.iter().find(|link| link.name == entry.name) {
-            Some(link) => Some(Arc::new((*link).clone())),
-            None => self.roster.written(&entry.name),
-        };
-        let followers: Vec<Arc<Link>> = self.links.iter().filter_map(follower).collect();
-        let done = self.roster.follow(reservations::time(), followers, room)?;
-        for entry in &mut self.links {
-            if let Some(link) = links.iter().find(|link| link.name == entry.name) {
-                entry.rate = link.spec.rate;
-            }
-        }
-        Ok(done)
+    /// A link as it was at the start.
+    pub fn started(&self, name: &str) -> Option<Arc<Link>> {
+        self.links.iter().find(|entry| entry.name == name).map(|entry| entry.started.clone())
+    }
+
+    /// Another policy runs.
+    pub fn follow(&mut self, text: Text) {
+        self.course.follow(text, &self.roster);
     }
 }

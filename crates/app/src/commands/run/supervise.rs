@@ -13,6 +13,8 @@
 //! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). What it
 //! may not do any more the supervisor does: it reads the policy again, and takes rules away.
 
+mod kept;
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -22,11 +24,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use altq_config::{Device, Link, Path as By, Policy};
+use altq_config::{Device, Link, Path as By};
+use altq_control::change::{Question, Reply, Text};
 use altq_control::client::Client;
 use altq_control::journal::{Journal, give, locked};
 use altq_control::line::Lines;
-use altq_control::request::WRITE_LINE;
 use altq_control::supervision::{Act, Supervision};
 use altq_dataplane::bridge::{Bypass, Standby};
 use altq_dataplane::signal::{Hangup, Watch};
@@ -37,7 +39,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::away::Away;
-use super::heart::{Told, answer};
+use super::heart::{Begun, Told, answer};
+use super::keep::Keeper;
 use super::listen::Opened;
 use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
@@ -47,6 +50,8 @@ use crate::notify::{Manager, Pulse, watchdog};
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a worker may take to read a policy.
 const READING: Duration = Duration::from_secs(5);
+/// The longest line of a worker, in bytes: a change has two policies in it.
+const LONGEST: usize = 1 << 30;
 /// How long a worker may be silent where nobody says another time.
 pub const PATIENCE: Nanos = 150_000_000;
 /// How much longer than `--for` workers may run together: one that ends by itself does so before.
@@ -59,10 +64,18 @@ struct Worker {
     child: Child,
     beats: UnixStream,
     lines: Lines,
-    /// Takes policies that the worker is to be told.
-    policies: mpsc::Sender<Told>,
+    /// Takes what the worker is to be told.
+    policies: mpsc::Sender<ToWorker>,
     /// Readable when it has ended.
     end: OwnedFd,
+}
+
+/// What a worker is told.
+enum ToWorker {
+    /// A policy.
+    Policy(Told),
+    /// The answer to a question.
+    Kept(Reply),
 }
 
 /// A policy that was read, and the links of it that run.
@@ -102,6 +115,12 @@ struct Supervisor<'a> {
     end: Option<Nanos>,
     /// What clients have changed.
     journal: Arc<Mutex<Journal>>,
+    /// Keeps which policy runs, and which one comes back.
+    keeper: Keeper,
+    /// What the worker has begun to change the policy to.
+    begun: Option<Text>,
+    /// Since when a change should be taken back.
+    overdue: Option<Nanos>,
     away: Option<Away>,
     /// Forwards what bridges get while no worker does.
     bypass: Option<Bypass>,
@@ -116,7 +135,13 @@ struct Supervisor<'a> {
 ///
 /// # Errors
 /// Signals cannot be watched, or no worker can be started.
-pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&Opened>) -> anyhow::Result<Exit> {
+pub fn supervise(
+    args: &Args,
+    (told, keeper): (Told, Keeper),
+    files: drift::Files,
+    links: &[&Link],
+    socket: Option<&Opened>,
+) -> anyhow::Result<Exit> {
     // Signals are blocked before any thread starts. A child gets none of that.
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
@@ -124,7 +149,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
     let links = links.iter().map(|link| (*link).clone()).collect();
     let mut supervisor = Supervisor {
         args,
-        known: Known { told: Told::new(0, &args.policy, policy), files: drift::files(policy), links },
+        known: Known { told, files, links },
         next: None,
         read: 0,
         socket,
@@ -134,6 +159,9 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         shaped: false,
         end: None,
         journal: Arc::default(),
+        keeper,
+        begun: None,
+        overdue: None,
         away: None,
         bypass: None,
         standby: None,
@@ -169,6 +197,7 @@ impl Supervisor<'_> {
         loop {
             // What was said while this process itself was held up counts first.
             self.listen();
+            self.overdue();
             match self.watch.due(self.now()) {
                 Act::Start => match self.start() {
                     Ok(()) => {}
@@ -186,6 +215,9 @@ impl Supervisor<'_> {
                 Act::Nothing => {}
             }
             let mut until = self.watch.deadline().min(self.end.unwrap_or(Nanos::MAX));
+            if let Some(wait) = self.until_overdue() {
+                until = until.min(self.now().saturating_add(wait.as_nanos() as Nanos));
+            }
             if let Some(pulse) = &mut pulse {
                 if pulse.due(self.now()) {
                     self.manager.tell("WATCHDOG=1");
@@ -283,7 +315,8 @@ impl Supervisor<'_> {
         })?;
         let (policies, told) = mpsc::channel();
         // It stays there until it is taken.
-        let _ = policies.send(self.known.told.clone());
+        let known = &self.known.told;
+        let _ = policies.send(ToWorker::Policy(Told { begun: self.keeper.of_worker(&known.begun), ..known.clone() }));
         let telling = beats.try_clone().and_then(|beats| tell(beats, end.try_clone()?, told));
         self.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end });
         if telling.is_err() {
@@ -300,9 +333,13 @@ impl Supervisor<'_> {
             Ok(links) => links.into_iter().cloned().collect(),
             Err(message) => return eprintln!("altq run: SIGHUP: {message}; the policy that runs stays"),
         };
+        if self.keeper.waits().is_some() {
+            return eprintln!("altq run: SIGHUP: a change waits to be confirmed; the policy that runs stays");
+        }
         self.read += 1;
         let told = Told::new(self.read, &self.args.policy, &policy);
-        self.next = Some(Known { told, files: drift::files(&policy), links });
+        let begun = Begun { file: Some(told.text.clone()), instead: None, ..self.known.told.begun.clone() };
+        self.next = Some(Known { told: Told { begun, ..told }, files: drift::files(&policy), links });
         if self.worker.is_none() {
             self.take_next();
         }
@@ -314,7 +351,7 @@ impl Supervisor<'_> {
     fn tell(&self) {
         if let (Some(worker), Some(next)) = (&self.worker, &self.next)
             && self.watch.shaping_since().is_some()
-            && worker.policies.send(next.told.clone()).is_err()
+            && worker.policies.send(ToWorker::Policy(next.told.clone())).is_err()
         {
             eprintln!("altq run: SIGHUP: the worker is not told; the policy that runs stays");
         }
@@ -325,6 +362,8 @@ impl Supervisor<'_> {
         let Some(next) = self.next.take() else { return };
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
         let before = std::mem::replace(&mut self.known, next);
+        let text = self.known.told.text.clone();
+        self.note_read(&text, &before.told.text);
         locked(&self.journal).forget_rates();
         // What stands on an interface that is not shaped so any more.
         let place = |link: &Link| (link.device.clone(), link.path());
@@ -360,11 +399,13 @@ impl Supervisor<'_> {
         // The end of the stream is that of the worker, which the other descriptor tells.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
-        let (mut beats, mut read) = (0, false);
+        let (mut beats, mut read, mut questions) = (0, false, Vec::new());
         // A note is as long as the request that it is about, or a little longer.
-        while let Ok(Some(line)) = worker.lines.take(2 * WRITE_LINE) {
+        while let Ok(Some(line)) = worker.lines.take(LONGEST) {
             if line.is_empty() {
                 beats += 1;
+            } else if line.starts_with(b"{\"keep\":") {
+                questions.extend(serde_json::from_slice::<Question>(&line).ok());
             } else if let Some((number, taken)) = answer(&line) {
                 // What it has refused nobody is told again.
                 let next = self.next.take_if(|next| next.told.number == number);
@@ -382,6 +423,9 @@ impl Supervisor<'_> {
         } else if let Some(drift) = self.drift.as_ref().filter(|_| read) {
             drift.asks(&self.known.files, &self.known.links);
         }
+        for question in questions {
+            self.question(question);
+        }
     }
 
     /// A worker shapes.
@@ -398,6 +442,9 @@ impl Supervisor<'_> {
             self.end = Some(self.now().saturating_add(time).saturating_add(LATE));
         }
         self.manager.tell("READY=1\nSTATUS=shaping");
+        if !self.shaped {
+            self.keeper.started(&self.known.told.text);
+        }
         self.shaped = true;
         self.tell();
     }
@@ -426,6 +473,7 @@ impl Supervisor<'_> {
         if let Some(drift) = &self.drift {
             drift.rests();
         }
+        self.forget_begun();
         if self.watch.shaping_since().is_none() {
             // Perhaps it is what was wrong with the one before.
             self.take_next();
@@ -526,15 +574,19 @@ impl Drop for Supervisor<'_> {
 }
 
 /// Tells a worker policies, in a thread: nothing else waits for it.
-fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<Told>) -> io::Result<()> {
+fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>) -> io::Result<()> {
     to.set_write_timeout(Some(READING))?;
     let work = move || {
         for (at, told) in policies.into_iter().enumerate() {
-            let Ok(mut line) = serde_json::to_vec(&told) else { return };
+            let (line, policy) = match &told {
+                ToWorker::Policy(told) => (serde_json::to_vec(told), true),
+                ToWorker::Kept(reply) => (serde_json::to_vec(reply), false),
+            };
+            let Ok(mut line) = line else { return };
             line.push(b'\n');
-            // A worker waits for the first one. A text may be longer than what a socket holds, so
-            // it is to read the others meanwhile.
-            if at > 0 {
+            // A worker waits for the first one, and for answers. A text may be longer than what a
+            // socket holds, so it is to read the others meanwhile.
+            if at > 0 && policy {
                 let _ = pidfd_send_signal(&worker, Signal::HUP);
             }
             if to.write_all(&line).is_err() {
