@@ -75,6 +75,8 @@ enum Command {
     Status(status::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
+    /// Shows what the classes of a running altq do, and their flows; or watches an interface
+    Top(commands::top::Args),
     /// Changes a link of a running altq
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
@@ -118,6 +120,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Stop(args) => commands::stop::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),

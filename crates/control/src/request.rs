@@ -11,6 +11,8 @@ use crate::prefix::Prefix;
 use crate::reservations::{self, Reserve};
 use crate::rights::Right;
 
+pub mod top;
+
 /// The version of the protocol. A request without `v` is of version 1.
 pub const VERSION: u64 = 1;
 /// The longest line of a client that may only read, in bytes.
@@ -47,6 +49,8 @@ pub enum Request {
         /// In which form.
         form: Form,
     },
+    /// `top`: what classes do.
+    Top(top::Top),
     /// `link.set`: another rate of a link.
     SetLink {
         /// The link.
@@ -113,7 +117,7 @@ impl Request {
     /// What it needs.
     pub fn needs(&self) -> Right {
         match self {
-            Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
+            Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
@@ -144,6 +148,7 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
     let request = match envelope.op.as_str() {
         "status" => fields::<Nothing>(line).map(|_| Request::Status),
         "stat" => fields::<Stat>(line).and_then(Stat::request),
+        "top" => fields::<top::Written>(line).and_then(top::Written::request),
         "link.set" => fields::<SetLink>(line).and_then(SetLink::request),
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),
@@ -170,7 +175,7 @@ fn unknown(op: &str) -> Fault {
     }
     let shown: String = op.chars().take(40).collect();
     Fault::usage(format!("there is no request `{shown}`"))
-        .help("docs/control.md has all requests: status, stat, link.set, subscriber.set, reserve.add and others")
+        .help("docs/control.md has all requests: status, stat, top, link.set, subscriber.set, reserve.add and others")
 }
 
 fn fields<T: DeserializeOwned>(line: &[u8]) -> Result<T, Fault> {

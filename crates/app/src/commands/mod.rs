@@ -24,4 +24,5 @@ pub mod stat;
 pub mod status;
 pub mod stop;
 pub mod subscriber;
+pub mod top;
 pub mod traffic;

@@ -18,6 +18,7 @@ use altq_engine::units::Rate;
 
 use super::heart::Wire;
 use super::live::{Live, Shown, State};
+use super::monitors;
 use super::reservations;
 use super::stat::{Stat, path, state};
 use super::table;
@@ -204,6 +205,7 @@ impl Service for Answers {
         match request {
             Request::Status => document(&self.status()),
             Request::Stat { link, form } => self.stat(link, form),
+            Request::Top(asked) => monitors::answer(&self.live, &asked),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
             Request::Reserve(asked) => reservations::answer(&self.live, self.wire.as_ref(), asked, peer),

@@ -13,6 +13,7 @@ use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
 
+use super::monitors::Monitors;
 use super::reservations;
 use super::shaped::Shaped;
 
@@ -27,6 +28,9 @@ pub struct Live {
     pub tuning: Tuning,
     /// When they were.
     pub since: Instant,
+    /// Whether somebody watches what the classes do, and what is known of that.
+    pub watches: bool,
+    pub monitors: Monitors,
 }
 
 /// What may change.
@@ -57,7 +61,8 @@ impl Live {
         };
         let entries = links.iter().map(entry).collect();
         let state = State { roster: Roster::new(links, tuning.room)?, links: entries };
-        Ok(Live { state: Mutex::new(state), reach, tuning, since: Instant::now() })
+        let (since, monitors) = (Instant::now(), Monitors::default());
+        Ok(Live { state: Mutex::new(state), reach, tuning, since, watches: tuning.flows > 0, monitors })
     }
 
     /// The state, for this thread alone. What panicked with it has left it whole.

@@ -2,10 +2,11 @@
 //! and sees to it that packets pass when the worker does not shape (docs/service.md).
 //!
 //! The worker is the same program, started anew with the same arguments: an `exec` gives it an
-//! address space of its own, and none of the supervisor's descriptors but two. Its standard output
-//! is a socket to the supervisor, on which it is told the policy, and beats
-//! ([`heart`](super::heart)). Its standard input is the listening control socket. While no worker
-//! shapes, the supervisor answers there itself.
+//! address space of its own, and none of the supervisor's descriptors but three. Its standard
+//! output is a socket to the supervisor, on which it is told the policy, and beats
+//! ([`heart`](super::heart)). Its standard input is the listening control socket. The third is the
+//! memory of the history ([`memory`](super::memory)). While no worker shapes, the supervisor
+//! answers on the control socket itself.
 //!
 //! A worker that takes the place of another runs the same policy, whatever the file says by then:
 //! it is read at the start, and when SIGHUP asks for it.
@@ -38,6 +39,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::away::Away;
 use super::heart::{Told, answer};
 use super::listen::Opened;
+use super::memory::{self, Lent};
 use super::{Args, choose, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
@@ -103,6 +105,8 @@ struct Supervisor<'a> {
     away: Option<Away>,
     standby: Option<Standby>,
     manager: Manager,
+    /// The memory of the history, which outlives workers.
+    history: Option<OwnedFd>,
 }
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
@@ -130,6 +134,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         away: None,
         standby: None,
         manager: Manager::of_environment(),
+        history: history(args.history),
     };
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
@@ -232,6 +237,10 @@ impl Supervisor<'_> {
         if locked(&self.journal).has_reservations() {
             command.arg("--awaits-reservations");
         }
+        let lent = self.history.as_ref().map(Lent::new).transpose()?;
+        if let Some(lent) = &lent {
+            command.arg("--worker-history").arg(lent.number().to_string());
+        }
         command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
         if !self.args.unconfined {
@@ -248,6 +257,7 @@ impl Supervisor<'_> {
             None => Stdio::null(),
         });
         let mut child = command.spawn()?;
+        drop(lent);
         // The worker alone has the other end of the socket.
         drop(command);
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
@@ -500,6 +510,13 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<Told>) -> 
         }
     };
     std::thread::Builder::new().name("altq policy".to_owned()).spawn(work).map(drop)
+}
+
+/// The memory of the history. Without it the next worker knows nothing of what was before.
+fn history(size: u64) -> Option<OwnedFd> {
+    let make =
+        || memory::make(size).inspect_err(|error| eprintln!("altq run: the history ends with a worker: {error}"));
+    (size > 0).then(make)?.ok()
 }
 
 /// The exit code of a worker as that of the command.
