@@ -90,6 +90,8 @@ enum Command {
     Match(edit::Match),
     /// Writes the policy that runs into its file
     Save(edit::Save),
+    /// Shows what the classes of a running altq do, and their flows; or watches an interface
+    Top(commands::top::Args),
     /// Changes a link of a running altq
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
@@ -142,6 +144,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Class(args) => edit::class(&args),
         Command::Match(args) => edit::matches(&args),
         Command::Save(args) => edit::save(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),

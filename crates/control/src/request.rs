@@ -15,6 +15,8 @@ use crate::rights::Right;
 use crate::tap::{self, Tap};
 use change::Change;
 
+pub mod top;
+
 /// The version of the protocol. A request without `v` is of version 1.
 pub const VERSION: u64 = 1;
 /// The longest line of a client that may only read, in bytes.
@@ -51,6 +53,8 @@ pub enum Request {
         /// In which form.
         form: Form,
     },
+    /// `top`: what classes do.
+    Top(top::Top),
     /// `link.set`: another rate of a link.
     SetLink {
         /// The link.
@@ -123,7 +127,7 @@ impl Request {
     /// What it needs.
     pub fn needs(&self) -> Right {
         match self {
-            Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
+            Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => Right::Read,
             Request::Change(Change::History) => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
             Request::TellDrift(_) | Request::Tap(_) | Request::Change(_) => Right::Write,
@@ -156,6 +160,7 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
     let request = match envelope.op.as_str() {
         "status" => fields::<Nothing>(line).map(|_| Request::Status),
         "stat" => fields::<Stat>(line).and_then(Stat::request),
+        "top" => fields::<top::Written>(line).and_then(top::Written::request),
         "link.set" => fields::<SetLink>(line).and_then(SetLink::request),
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),
@@ -183,8 +188,9 @@ fn unknown(op: &str) -> Fault {
         return Fault::new(Code::Unsupported, format!("this altq does not do `{op}` yet"));
     }
     let shown: String = op.chars().take(40).collect();
-    Fault::usage(format!("there is no request `{shown}`"))
-        .help("docs/control.md has all requests: status, stat, apply, link.set, subscriber.set, reserve.add and others")
+    Fault::usage(format!("there is no request `{shown}`")).help(
+        "docs/control.md has all requests: status, stat, top, apply, link.set, subscriber.set, reserve.add and others",
+    )
 }
 
 fn fields<T: DeserializeOwned>(line: &[u8]) -> Result<T, Fault> {

@@ -30,6 +30,7 @@ use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
 use crate::tap::{self, Tap};
+use crate::watched::{Seconds, Seen};
 use crate::ways::{Way, ways};
 
 /// Whether AF_XDP carries the bridges.
@@ -68,6 +69,8 @@ pub struct Options {
     /// What becomes of packets of interfaces while no loop shapes them. With [`Fail::Closed`] rules
     /// of the firewall stay however the loops end, as with `leave_rules`.
     pub fail: Fail,
+    /// Takes what the classes of each link do, second by second, if somebody watches.
+    pub seen: Option<mpsc::Sender<Seen>>,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
@@ -301,6 +304,7 @@ pub(crate) struct Starting {
     /// What probes the links whose rates adapt.
     pub probes: Vec<Probe>,
     awake: Option<File>,
+    seen: Option<mpsc::Sender<Seen>>,
 }
 
 /// Counts the links whose packets wait in the kernel.
@@ -356,7 +360,7 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, leave_rules, claim, fail, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, claim, fail, seen, .. } = options;
         let (standing, probes) = (Standing::new(), Vec::new());
         let mut starting = Starting {
             stop,
@@ -373,6 +377,7 @@ impl Starting {
             loops,
             probes,
             awake: None,
+            seen,
         };
         if realtime {
             match thread::stay_awake() {
@@ -392,7 +397,7 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, .. } = self;
+        let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, seen, .. } = self;
         let (send, reports) = mpsc::channel();
         let (show, snapshots) = snapshots::channel();
         let (say, said) = mpsc::channel();
@@ -437,7 +442,7 @@ impl Starting {
         drop(send);
         let count = Builder::new()
             .name("altq counters".to_owned())
-            .spawn(move || add_up(&reports, &show))
+            .spawn(move || add_up(&reports, &show, seen.as_ref()))
             .map_err(|source| Error::Io { what: "starting a thread", source })?;
         running.threads.push(count);
         for probe in probes {
@@ -460,14 +465,26 @@ impl Starting {
 
 /// Makes snapshots of what the loops tell, until the last one has ended.
 #[allow(clippy::unnecessary_wraps, reason = "the threads of running links end with a result")]
-fn add_up(reports: &mpsc::Receiver<Report>, show: &snapshots::Sender) -> Result<(), Error> {
-    let mut links: BTreeMap<String, (Totals, snapshots::Sender)> = BTreeMap::new();
-    for report in reports {
+fn add_up(
+    reports: &mpsc::Receiver<Report>,
+    show: &snapshots::Sender,
+    seen: Option<&mpsc::Sender<Seen>>,
+) -> Result<(), Error> {
+    let mut links: BTreeMap<String, (Totals, Seconds, snapshots::Sender)> = BTreeMap::new();
+    for mut report in reports {
         if !links.contains_key(report.link()) {
-            links.insert(report.link().to_owned(), (Totals::default(), show.of_link()));
+            links.insert(report.link().to_owned(), (Totals::default(), Seconds::default(), show.of_link()));
         }
-        if let Some((totals, show)) = links.get_mut(report.link()) {
-            show.offer(totals.sum(report));
+        let Some((totals, seconds, show)) = links.get_mut(report.link()) else { continue };
+        if let Some(seen) = seen
+            && let Some(second) = seconds.take(&mut report)
+        {
+            // If nobody watches any more, the rest goes on.
+            let _ = seen.send(second);
+        }
+        match report {
+            Report::Counts(counts) if !counts.shown => totals.hold(&counts),
+            report => show.offer(totals.sum(report)),
         }
     }
     Ok(())

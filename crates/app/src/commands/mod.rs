@@ -27,4 +27,5 @@ pub mod status;
 pub mod stop;
 pub mod subscriber;
 pub mod tap;
+pub mod top;
 pub mod traffic;

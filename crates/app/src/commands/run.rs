@@ -11,6 +11,8 @@ mod heart;
 mod keep;
 mod listen;
 mod live;
+mod memory;
+mod monitors;
 mod reload;
 mod reservations;
 mod shaped;
@@ -121,6 +123,13 @@ pub struct Args {
     unconfined: bool,
     #[command(flatten)]
     fail: fail::Args,
+    /// Memory for the history that `altq top` shows, of all links together, such as 64Mbytes; 0:
+    /// nobody watches classes and flows
+    #[arg(long, value_name = "SIZE", default_value = "16Mbytes", value_parser = history)]
+    history: u64,
+    /// The descriptor of the history's memory, which a supervisor gives its worker
+    #[arg(long, hide = true, requires = "worker")]
+    worker_history: Option<i32>,
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
@@ -171,6 +180,18 @@ fn patience(word: &str) -> Result<Nanos, String> {
     match literal::time_with_unit(word)? {
         time if time < 100_000_000 => Err("at least 100ms: a worker beats every 25 ms".into()),
         time => Ok(time),
+    }
+}
+
+/// The least and the most memory for the history, in bytes. With 10,000 busy classes five minutes
+/// take 60 MB.
+const HISTORY: std::ops::RangeInclusive<u64> = 1_000_000..=4_000_000_000;
+
+fn history(word: &str) -> Result<u64, String> {
+    match literal::size(word)? {
+        0 => Ok(0),
+        size if HISTORY.contains(&size) => Ok(size),
+        _ => Err("1Mbytes to 4000Mbytes, or 0".into()),
     }
 }
 
@@ -231,7 +252,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     let room = args.subscribers as usize * QUEUE;
-    let tuning = Tuning { interval: Some(args.interval), room, ..Tuning::default() };
+    let watched = monitors::watched(args.history);
+    let flows = if watched.is_some() { monitors::FLOWS } else { 0 };
+    let tuning = Tuning { interval: Some(args.interval), room, flows, ..Tuning::default() };
+    let (see, seen) = watched.unzip();
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
     // Whoever may start no program takes no rules away: the supervisor does.
     let leave_rules = args.worker.is_some() && !args.unconfined;
@@ -239,7 +263,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let claim = args.claim.map(|number| Claim::inherited(number, patience)).transpose();
     let claim = claim.context("the frames of bridges cannot be claimed")?;
     let (realtime, spin, fail) = (args.realtime, args.spin, args.fail.fail());
-    let options = Options { tuning, realtime, spin, processors, xdp, leave_rules, fail, claim: claim.clone() };
+    let options =
+        Options { tuning, realtime, spin, processors, xdp, leave_rules, fail, claim: claim.clone(), seen: see };
     let failed = |error: LinkError| {
         eprintln!("altq run: {error}");
         Exit::of_link(&error)
@@ -252,6 +277,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(socket) => socket,
         Err(exit) => return Ok(exit),
     };
+    // Whoever is confined opens it no more.
+    let kept = args.worker_history.and_then(monitors::inherited);
     if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
     }
@@ -276,6 +303,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
     if args.awaits_reservations {
         reservations::await_those_before(&live);
+    }
+    if let Some(seen) = seen {
+        monitors::start(live.clone(), seen, args.history, kept).context("classes cannot be watched")?;
     }
     let stop = running.stopper();
     if args.worker.is_none() && socket.is_some() {

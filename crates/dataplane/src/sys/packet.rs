@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 
 use super::check;
 use crate::edge::BATCH;
@@ -32,6 +32,42 @@ pub struct Receiver {
 pub struct Sender {
     socket: OwnedFd,
     messages: Messages,
+}
+
+/// Sees the frames that come in at an interface and leave by it, and takes none away.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+impl Listener {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW.
+    pub fn open(interface: u32) -> io::Result<Listener> {
+        let socket = open()?;
+        if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
+            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        }
+        bind(&socket, interface, libc::ETH_P_ALL as u16)?;
+        Ok(Listener { socket })
+    }
+
+    /// The beginning of the next frame, as much as there is room for, and its whole length. It does
+    /// not wait.
+    ///
+    /// # Errors
+    /// EAGAIN: there is none. ENETDOWN: the interface is down or gone.
+    pub fn receive(&self, head: &mut [u8]) -> io::Result<(usize, usize)> {
+        Ok(recv(&self.socket, head, RecvFlags::TRUNC | RecvFlags::DONTWAIT)?)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 /// The outcome of a call of [`Receiver::receive`].

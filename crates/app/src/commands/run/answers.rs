@@ -22,7 +22,7 @@ use super::live::{Live, Shown, State};
 use super::stat::{Stat, path, state};
 use super::table;
 use super::taps::Taps;
-use super::{apply, reservations};
+use super::{apply, monitors, reservations};
 use crate::exit::Exit;
 
 /// What a client is told if nobody says how wide its terminal is.
@@ -222,6 +222,7 @@ impl Service for Answers {
         match request {
             Request::Status => document(&self.status()),
             Request::Stat { link, form } => self.stat(link, form),
+            Request::Top(asked) => monitors::answer(&self.live, &asked),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
             Request::Tap(tap) => document(&self.taps.answer(&self.live, tap, peer)?),

@@ -21,6 +21,7 @@ use altq_engine::units::Nanos;
 use super::course::Course;
 use super::drift::{self, Files, Found, Watch};
 use super::keep::Keep;
+use super::monitors::Monitors;
 use super::shaped::Shaped;
 
 /// A link, and its latest snapshot.
@@ -42,6 +43,9 @@ pub struct Live {
     pub keep: Keep,
     /// The only link of the policy that runs, if `--link` has chosen one.
     pub only: Option<String>,
+    /// Whether somebody watches what the classes do, and what is known of that.
+    pub watches: bool,
+    pub monitors: Monitors,
 }
 
 /// What is known of the policy when the links begin to run.
@@ -93,7 +97,8 @@ impl Live {
         let mut state = State { roster, course, try_again: None, links: entries };
         state.course.compare(&state.roster);
         let (since, seen, watch) = (Instant::now(), Arc::default(), OnceLock::new());
-        Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only })
+        let (watches, monitors) = (tuning.flows > 0, Monitors::default());
+        Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only, watches, monitors })
     }
 
     /// Has a thread see what differs from what was asked for, from now on.

@@ -190,7 +190,7 @@ fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: u
 }
 
 /// A moment of CLOCK_MONOTONIC by the clock of the day, in ns since 1970.
-fn unix(at: u64) -> u64 {
+pub fn unix(at: u64) -> u64 {
     let read = |id| {
         let time = clock_gettime(id);
         i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)

@@ -2,10 +2,11 @@
 //! and sees to it that packets pass when the worker does not shape (docs/service.md).
 //!
 //! The worker is the same program, started anew with the same arguments: an `exec` gives it an
-//! address space of its own, and none of the supervisor's descriptors but two. Its standard output
-//! is a socket to the supervisor, on which it is told the policy, and beats
-//! ([`heart`](super::heart)). Its standard input is the listening control socket. While no worker
-//! shapes, the supervisor answers there itself.
+//! address space of its own, and none of the supervisor's descriptors but three. Its standard
+//! output is a socket to the supervisor, on which it is told the policy, and beats
+//! ([`heart`](super::heart)). Its standard input is the listening control socket. The third is the
+//! memory of the history ([`memory`](super::memory)). While no worker shapes, the supervisor
+//! answers on the control socket itself.
 //!
 //! A worker that takes the place of another runs the same policy, whatever the file says by then:
 //! it is read at the start, and when SIGHUP asks for it.
@@ -16,7 +17,7 @@
 mod kept;
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -35,13 +36,13 @@ use altq_dataplane::signal::{Hangup, Watch};
 use altq_engine::units::Nanos;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::away::Away;
 use super::heart::{Begun, Told, answer};
 use super::keep::Keeper;
 use super::listen::Opened;
+use super::memory::{self, Lent};
 use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
@@ -129,6 +130,8 @@ struct Supervisor<'a> {
     manager: Manager,
     /// Sees what differs from what was asked for.
     drift: Option<drift::Watch>,
+    /// The memory of the history, which outlives workers.
+    history: Option<OwnedFd>,
 }
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
@@ -167,6 +170,7 @@ pub fn supervise(
         standby: None,
         manager: Manager::of_environment(),
         drift: socket.and_then(Opened::path).map(drift::Watch::telling).transpose()?,
+        history: history(args.history),
     };
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
@@ -285,11 +289,14 @@ impl Supervisor<'_> {
         if locked(&self.journal).has_reservations() {
             command.arg("--awaits-reservations");
         }
-        // A copy that the worker gets, for as long as it takes to start it.
-        let claim = self.bypass.as_ref().map(|bypass| bypass.as_fd().try_clone_to_owned()).transpose()?;
+        // What the worker gets of the supervisor's, for as long as it takes to start it.
+        let claim = self.bypass.as_ref().map(Lent::new).transpose()?;
         if let Some(claim) = &claim {
-            fcntl_setfd(claim, FdFlags::empty())?;
-            command.args(["--claim", &claim.as_raw_fd().to_string()]);
+            command.arg("--claim").arg(claim.number().to_string());
+        }
+        let lent = self.history.as_ref().map(Lent::new).transpose()?;
+        if let Some(lent) = &lent {
+            command.arg("--worker-history").arg(lent.number().to_string());
         }
         command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
@@ -307,6 +314,7 @@ impl Supervisor<'_> {
             None => Stdio::null(),
         });
         let mut child = command.spawn()?;
+        drop(lent);
         // The worker alone has the other end of the socket.
         drop((command, claim));
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
@@ -595,6 +603,13 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>)
         }
     };
     std::thread::Builder::new().name("altq policy".to_owned()).spawn(work).map(drop)
+}
+
+/// The memory of the history. Without it the next worker knows nothing of what was before.
+fn history(size: u64) -> Option<OwnedFd> {
+    let make =
+        || memory::make(size).inspect_err(|error| eprintln!("altq run: the history ends with a worker: {error}"));
+    (size > 0).then(make)?.ok()
 }
 
 /// The exit code of a worker as that of the command.
