@@ -9,6 +9,7 @@ const EXCEPT: u16 = 22;
 
 /// Options of `altq run` about packets that nobody shapes.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// What becomes of packets while nobody shapes them: `open`, they pass unshaped; `closed`,
     /// nothing passes but the ports of --except, ARP and neighbour discovery
