@@ -1,6 +1,6 @@
 //! Draws a [`Screen`] into a buffer of cells.
 
-use altq_monitor::document::{Flow, Link};
+use altq_monitor::document::Flow;
 use altq_monitor::frame::Row;
 use altq_monitor::view::{Line, Sort};
 use altq_monitor::{Frame, Window};
@@ -141,7 +141,11 @@ pub(crate) fn head(screen: &Screen, buffer: &mut Buffer, area: Rect) {
         first += &format!("  {}bit/s", rate(asked));
     }
     first += &format!("  {}", link.state);
-    first += &link.unix_ns.map(|unix| format!("  {}", clock(unix))).unwrap_or_default();
+    first += &match link.unix_ns {
+        Some(unix) => format!("  {}", clock(unix)),
+        // Of a capture, which begins at 0.
+        None => format!("  {} to {}", time(frame.from), time(frame.to)),
+    };
     if let Some(cpu) = link.own.and_then(|own| own.cpu_percent) {
         first += &format!("  cpu {cpu:.0}%");
     }
@@ -158,7 +162,7 @@ pub(crate) fn head(screen: &Screen, buffer: &mut Buffer, area: Rect) {
         first += &format!("  (Tab: {} more)", screen.links() - 1);
     }
     put(buffer, area, 0, 0, &first, styles.head);
-    put(buffer, area, 0, 1, &second(link, frame), styles.plain);
+    put(buffer, area, 0, 1, &second(frame), styles.plain);
     let widths = widths(screen, frame, area.width);
     let mut names = format!("  {:width$}", "CLASS", width = widths.name - 2);
     NUMBERS.iter().for_each(|name| names += &format!(" {name:>5}"));
@@ -171,7 +175,7 @@ pub(crate) fn head(screen: &Screen, buffer: &mut Buffer, area: Rect) {
 }
 
 /// What the whole link did.
-fn second(link: &Link, frame: &Frame) -> String {
+fn second(frame: &Frame) -> String {
     let total = frame.rows.first().map(|row| (row.total, row.rates)).unwrap_or_default();
     let mut text = format!(
         "sent {}bit/s {}p/s  queue {}  drops {}/s  marks {}/s  ",
@@ -183,9 +187,6 @@ fn second(link: &Link, frame: &Frame) -> String {
     );
     for (window, name) in Window::ALL.iter().zip(["1s", "10s", "60s"]) {
         text += &if *window == frame.window { format!("[{name}]") } else { format!(" {name} ") };
-    }
-    if link.own.is_none() && link.unix_ns.is_none() {
-        text += &format!("  {} to {}", time(frame.from), time(frame.to));
     }
     text
 }

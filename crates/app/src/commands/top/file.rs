@@ -230,6 +230,7 @@ impl Sorted {
         };
         let mut document = Document::of(&frame, &counters, more);
         document.name.clone_from(&self.name);
+        "capture".clone_into(&mut document.state);
         Some(Top::new(vec![document]))
     }
 }
