@@ -55,7 +55,7 @@ fn words_of_a_class_are_changed_where_they_stand() {
         ("voice", "borrow", "{ target 5ms } }", "{ target 5ms }  borrow }"),
         ("voice", "no queue", "  queue codel { target 5ms }", ""),
         ("web", "no borrow share 25%", "{ share 30%  borrow }", "{ share 25% }"),
-        ("work", "ceiling 60Mbit/s share 45%", "share 50%  borrow\n", "share 45%  borrow  ceiling 60Mbit/s\n"),
+        ("work", "ceiling 60Mbit/s share 52%", "share 50%  borrow\n", "share 52%  borrow  ceiling 60Mbit/s\n"),
     ] {
         assert_eq!(POLICY.matches(before).count(), 1, "{before}");
         assert_eq!(changed("wan", &set(class, words)), POLICY.replace(before, after), "{class}: {words}");

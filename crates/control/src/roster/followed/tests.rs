@@ -114,8 +114,8 @@ fn who_would_not_fit_is_named_and_stays_or_goes() {
     let fault = refused(&mut world, &without);
     assert!(fault.message.contains("reservation 1 of link down: the policy has no class"), "{fault}");
     // What only a new start can change leaves all of them as they are.
-    let fault = refused(&mut world, &POLICY.replace("scheduler cbq", "mtu 1400  scheduler cbq"));
-    assert!(fault.message.contains("link `down`: only a new start can change this: its mtu"), "{fault}");
+    let fault = refused(&mut world, &POLICY.replace("match dport 5000", "match interface eth0"));
+    assert!(fault.message.contains("link `down`: only a new start can change this: which interfaces"), "{fault}");
     // Asked for, they go.
     let at = world.at();
     let text = without.replace("share 40%", "share 15%");
@@ -123,7 +123,7 @@ fn who_would_not_fit_is_named_and_stays_or_goes() {
     assert_eq!(done.said, ["subscriber b does not fit into the policy, and has no class any more"]);
     let notes = String::from_utf8(done.notes.clone()).unwrap();
     assert!(notes.contains(r#""op":"subscriber.del","ids":["b"]"#), "{notes}");
-    assert_eq!(notes.matches(r#""gone":"#).count(), 2, "{notes}");
+    assert!(notes.contains(r#""gone":1"#) && notes.contains(r#""gone":2"#), "{notes}");
     world.make(done.changes);
     assert_eq!((world.roster.len(), world.roster.reservations()), (1, 0));
     assert_eq!(
