@@ -31,12 +31,19 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(state(&self.0));
     }
+}
+
+/// Where altq keeps which policy runs, beside the policy.
+fn state(policy: &Path) -> PathBuf {
+    policy.with_extension("state")
 }
 
 fn altq(file: &File, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
     command.arg("run").arg(&file.0).args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    command.arg("--state").arg(state(&file.0));
     command
 }
 

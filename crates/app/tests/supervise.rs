@@ -46,6 +46,7 @@ impl Running<'_> {
         std::fs::write(folder.join("p.altq"), policy).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
         command.arg("run").arg(folder.join("p.altq")).args(["--supervise", "--interval", "50ms"]);
+        command.arg("--state").arg(folder.join("state"));
         command.args(confined).args(["--subscribers", "10", "--socket"]).arg(folder.join("altq.sock"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(folder.join("log")).unwrap());

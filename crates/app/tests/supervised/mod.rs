@@ -40,7 +40,7 @@ impl<'w> Running<'w> {
     pub fn start_in(world: &'w World, folder: PathBuf, options: &[&str]) -> Option<Running<'w>> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
         command.arg("run").arg(folder.join("p.altq")).args(options).args(["--quiet", "--interval", "50ms"]);
-        command.arg("--socket").arg(folder.join("altq.sock"));
+        command.arg("--socket").arg(folder.join("altq.sock")).arg("--state").arg(folder.join("state"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(folder.join("log")).unwrap());
         let child = world.middle.run(|| command.spawn().unwrap()).unwrap();
