@@ -75,6 +75,9 @@ enum Command {
     Status(status::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
+    /// Serves what a running altq does: a page for browsers, metrics for collectors
+    #[cfg(feature = "web")]
+    Web(commands::web::Args),
     /// Changes a link of a running altq
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
@@ -118,6 +121,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Stop(args) => commands::stop::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Stat(args) => stat::run(&args),
+        #[cfg(feature = "web")]
+        Command::Web(args) => commands::web::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),

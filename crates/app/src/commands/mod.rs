@@ -1,5 +1,6 @@
 //! The commands, each in a file of its own. Those that need the simulator, the lab or pages are
-//! built with the feature `experiments`, which a router does not need.
+//! built with the feature `experiments`, which a router does not need; `web` has a feature of its
+//! own.
 
 #[cfg(feature = "experiments")]
 pub mod bench;
@@ -25,3 +26,5 @@ pub mod status;
 pub mod stop;
 pub mod subscriber;
 pub mod traffic;
+#[cfg(feature = "web")]
+pub mod web;
