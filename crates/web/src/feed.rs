@@ -119,7 +119,8 @@ impl Feed {
             }
         }
         // A client that knows of links without figures is given all when these come.
-        let figures = frame.links.iter().map(|link| (link.status.name.clone(), link.classes.is_some())).collect();
+        let told = |link: &Shown| (link.status.name.clone(), link.classes.is_some());
+        let figures: Vec<(String, bool)> = frame.links.iter().map(told).collect();
         frame.whole |= figures != self.figures;
         self.figures = figures;
         if !frame.links.is_empty() {

@@ -256,12 +256,12 @@ function drawMarks({ g, x }, panels, link) {
   g.strokeStyle = colour("--ink");
   g.fillStyle = colour("--ink");
   g.lineWidth = 1;
-  g.textAlign = "center";
-  g.textBaseline = "bottom";
+  g.textAlign = "left";
+  g.textBaseline = "top";
   g.setLineDash([3, 3]);
   for (const mark of marksInSight(link)) {
     for (const panel of panels) line(g, [[x(mark.unix_ms), panel.top], [x(mark.unix_ms), panel.bottom]]);
-    g.fillText(mark.number, Math.max(plot.left + 40, x(mark.unix_ms)), panels[0].top - 4);
+    g.fillText(mark.number, x(mark.unix_ms) + 3, panels[0].top + 1);
   }
   g.setLineDash([]);
 }
