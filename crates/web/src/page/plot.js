@@ -276,7 +276,7 @@ function drawCursor(view, panels) {
   g.strokeStyle = colour("--link");
   g.lineWidth = 1;
   for (const panel of panels) line(g, [[time, panel.top], [time, panel.bottom]]);
-  const parts = layers().filter(layer => past.lines.length > 1 && layer.got[at] > 0).sort((a, b) => b.got[at] - a.got[at]);
+  const parts = layers().filter(layer => past.lines.length > 1 && layer.got[at] > all.got[at] / 1e4).sort((a, b) => b.got[at] - a.got[at]);
   const said = parts.slice(0, 4).map(layer => layer.name + " " + rate(layer.got[at]));
   const words = [
     clock(past.ends[at]) + (past.steps[at] > 2000 ? " (" + Math.round(past.steps[at] / 1000) + " s)" : ""),
