@@ -92,6 +92,9 @@ enum Command {
     Save(edit::Save),
     /// Shows what the classes of a running altq do, and their flows; or watches an interface
     Top(commands::top::Args),
+    /// Serves what a running altq does: a page for browsers, metrics for collectors
+    #[cfg(feature = "web")]
+    Web(commands::web::Args),
     /// Changes a link of a running altq
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
@@ -145,6 +148,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Match(args) => edit::matches(&args),
         Command::Save(args) => edit::save(&args),
         Command::Top(args) => commands::top::run(&args),
+        #[cfg(feature = "web")]
+        Command::Web(args) => commands::web::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),

@@ -32,6 +32,7 @@ fn dependencies_point_one_way() {
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
         ("altq-control", &["altq-engine", "altq-config", "altq-reserve"]),
+        ("altq-web", &["altq-engine", "altq-monitor", "altq-control"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
@@ -50,6 +51,7 @@ fn dependencies_point_one_way() {
                 "altq-traffic",
                 "altq-lab",
                 "altq-control",
+                "altq-web",
             ],
         ),
     ]);
@@ -136,6 +138,7 @@ fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
         "traffic",
         "lab",
         "control",
+        "web",
         "app",
     ] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {

@@ -1,5 +1,6 @@
 //! The commands, each in a file of its own. Those that need the simulator, the lab or pages are
-//! built with the feature `experiments`, which a router does not need.
+//! built with the feature `experiments`, which a router does not need; `web` has a feature of its
+//! own.
 
 pub mod apply;
 #[cfg(feature = "experiments")]
@@ -29,3 +30,5 @@ pub mod subscriber;
 pub mod tap;
 pub mod top;
 pub mod traffic;
+#[cfg(feature = "web")]
+pub mod web;
