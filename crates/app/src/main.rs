@@ -25,7 +25,7 @@ mod tree;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{check, convert, link, reserve, stat, status, subscriber};
 use crate::exit::Exit;
@@ -86,6 +86,10 @@ enum Command {
     /// Measures the speed of the engine and of the simulator
     #[cfg(feature = "experiments")]
     Bench(commands::bench::Args),
+    /// Prints what a shell needs to complete commands and options
+    Completions(commands::completions::Args),
+    /// Prints the manual page of a command, or writes those of all
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -124,5 +128,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Completions(args) => commands::completions::run(&args, Cli::command()),
+        Command::Man(args) => commands::man::run(&args, Cli::command()),
     }
 }
