@@ -26,7 +26,7 @@ mod tree;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{apply, check, convert, edit, link, reserve, stat, status, subscriber, tap};
 use crate::exit::Exit;
@@ -108,6 +108,10 @@ enum Command {
     /// Measures the speed of the engine and of the simulator
     #[cfg(feature = "experiments")]
     Bench(commands::bench::Args),
+    /// Prints what a shell needs to complete commands and options
+    Completions(commands::completions::Args),
+    /// Prints the manual page of a command, or writes those of all
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -157,5 +161,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Completions(args) => commands::completions::run(&args, Cli::command()),
+        Command::Man(args) => commands::man::run(&args, Cli::command()),
     }
 }

@@ -6,6 +6,7 @@ pub mod apply;
 #[cfg(feature = "experiments")]
 pub mod bench;
 pub mod check;
+pub mod completions;
 pub mod convert;
 #[cfg(feature = "experiments")]
 pub mod demo;
@@ -15,6 +16,7 @@ pub mod experiments;
 #[cfg(feature = "experiments")]
 pub mod lab;
 pub mod link;
+pub mod man;
 #[cfg(feature = "experiments")]
 pub mod replay;
 #[cfg(feature = "experiments")]

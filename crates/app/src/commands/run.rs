@@ -351,6 +351,10 @@ fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
 
 /// Why an option has no place beside the others.
 fn misplaced(args: &Args) -> Option<String> {
+    if args.policy.file.as_os_str() == "-" {
+        let why = "the policy is read again at SIGHUP, which standard input cannot be";
+        return Some(format!("{why}; write it to a file (`altq check -` takes it as it is)"));
+    }
     if args.detach
         && let Some(option) = of_loops(args).next()
     {
