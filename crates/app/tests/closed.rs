@@ -29,7 +29,7 @@ fn with_addresses() -> Option<World> {
 /// Forgets where the neighbours are.
 fn forget(world: &World) {
     for (namespace, device) in [(&world.left, "eth0"), (&world.middle, "a")] {
-        ip(namespace, &format!("-6 neigh flush dev {device}\n")).unwrap();
+        ip(namespace, &format!("neigh flush dev {device}\n")).unwrap();
     }
 }
 
