@@ -76,7 +76,7 @@ fn a_policy_comes_from_standard_input() {
     assert!(text(&done.stdout).contains("wan"));
     let done = altq(&["check", "-"], "link wan { rate }");
     assert_eq!(done.status.code(), Some(2));
-    assert!(text(&done.stderr).contains("--> -:1:17"), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("--> -:1:12"), "{}", text(&done.stderr));
     let done = altq(&["check", "--language", "altq", "-"], "interface eth0 bandwidth 10M cbq\n");
     assert!(!text(&done.stderr).contains("language"), "{}", text(&done.stderr));
     assert_eq!(altq(&["run", "-"], policy).status.code(), Some(2));

@@ -84,9 +84,9 @@ fn a_class_of_a_bridge_is_tapped_whole() {
     let Some(running) = Running::start(&world, "tap", CLASSES, &[]) else { return };
     let (web, all) = (running.folder.join("web.pcap"), running.folder.join("all.pcap"));
     let before = unix();
-    for (of, file, ports) in [("there/web", &web, &[80][..]), ("there/all", &all, &[80, 25])] {
+    for (at, (of, file, ports)) in [("there/web", &web, &[80][..]), ("there/all", &all, &[80, 25])].iter().enumerate() {
         let child = tap(&running, &[of, file.to_str().unwrap(), "--snaplen", "60"], Stdio::null());
-        begun(file);
+        until("the tap has begun", Duration::from_secs(10), || running.log().matches(" is tapped; ").count() > at);
         // One link has one tap.
         let second = tap(&running, &["there", "/dev/null"], Stdio::null()).wait_with_output().unwrap();
         assert!(second.status.code() == Some(5) && said(&second).contains("is tapped already"), "{}", said(&second));

@@ -165,10 +165,12 @@ fn check(link: &Value) {
     for class in classes {
         // Classes that hold others have no packets of their own in these policies.
         if let Some(children) = below.get(class["name"].as_str().unwrap()) {
-            for name in ["got_bit_s", "borrowed_bit_s", "lent_bit_s", "sent_packets", "sent_bytes", "received_bytes"] {
-                let sum: u64 = children.iter().map(|child| figure(child, name)).sum();
-                assert_eq!(sum, figure(class, name), "{name} of {class}");
+            let sum = |name: &str| children.iter().map(|child| figure(child, name)).sum::<u64>();
+            for name in ["got_bit_s", "borrowed_bit_s", "sent_packets", "sent_bytes", "received_bytes"] {
+                assert_eq!(sum(name), figure(class, name), "{name} of {class}");
             }
+            // It also lends what it guarantees to none of them.
+            assert!(sum("lent_bit_s") <= figure(class, "lent_bit_s"), "{class}");
         }
         if let Some(other) = class["other_bytes"].as_u64() {
             let flows = class["flows"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! Loads BPF programs of a few instructions and attaches them; here are those at the ingress hook of
-//! a bridge's interfaces.
+//! Loads BPF programs of a few instructions and attaches them; here are those at the ingress hook
+//! of a bridge's interfaces.
 //!
 //! The bridge receives frames by a packet socket, and the kernel's network stack would handle the
 //! same frames too. Packet sockets come before the ingress hook (`__netif_receive_skb_core`), so a
