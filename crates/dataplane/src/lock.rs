@@ -7,8 +7,8 @@
 //!
 //! A program that the holder starts has a copy of the socket from its fork to its exec, and keeps
 //! the name that long. Who drops a lock therefore shuts the socket down first: a name in use where
-//! nobody listens is about to be free, and is waited for. So is that of a process that was killed and
-//! is not quite gone.
+//! nobody listens is about to be free, and is waited for. So is that of a process that was killed
+//! and is not quite gone.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -64,8 +64,8 @@ impl Lock {
 
 /// True if a process is about to be gone, so that its sockets are: it was killed, for example.
 fn is_ending(process: i32) -> bool {
-    // proc_pid_stat(5): behind the name in brackets the state, and six fields on the flags, of which
-    // 4 is PF_EXITING (linux/sched.h).
+    // proc_pid_stat(5): behind the name in brackets the state, and six fields on the flags, of
+    // which 4 is PF_EXITING (linux/sched.h).
     match std::fs::read_to_string(format!("/proc/{process}/stat")) {
         Ok(stat) => {
             let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
