@@ -485,7 +485,8 @@ fn an_interface_that_nobody_shapes() {
         seen[list].as_array().unwrap()[..2].iter().map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
     };
     let (mut hosts, mut protocols) = (names("hosts"), names("protocols"));
-    (hosts.sort(), protocols.sort());
+    hosts.sort();
+    protocols.sort();
     assert_eq!(
         (hosts, protocols),
         (vec!["10.9.0.1".into(), "10.9.0.2".into()], vec!["udp 5353".to_owned(), "udp 9".into()])

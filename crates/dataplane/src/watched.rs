@@ -1,7 +1,7 @@
 //! What the classes of a link do, second by second, for those who watch: made of what its loop
 //! counts, in the thread that adds up.
 //!
-//! A loop counts its classes a few at a time ([`census`](crate::census)), and the figures of one
+//! A loop counts its classes a few at a time (`census.rs`), and the figures of one
 //! class belong together: its counters, its waiting times and its flows are taken between the same
 //! two packets. So sums over classes add up exactly, though classes are some turns of the loop
 //! apart.
@@ -136,10 +136,13 @@ impl Seconds {
     }
 }
 
+/// Packets dropped, by class and reason.
+type Dropped = BTreeMap<ClassId, Vec<(DropReason, u64)>>;
+
 /// Counters and drops of classes, each with those of all below it.
-fn with_those_below(classes: &[Own]) -> (Vec<Counters>, BTreeMap<ClassId, Vec<(DropReason, u64)>>) {
+fn with_those_below(classes: &[Own]) -> (Vec<Counters>, Dropped) {
     let mut sums: Vec<Counters> = classes.iter().map(|own| own.counters).collect();
-    let mut dropped: BTreeMap<ClassId, Vec<(DropReason, u64)>> = BTreeMap::new();
+    let mut dropped = Dropped::new();
     for (class, own) in classes.iter().enumerate() {
         let mut above = own.parent;
         add_reasons(&mut dropped, class as ClassId, &own.dropped);

@@ -368,7 +368,7 @@ fn statements(source: &Source<'_>, trees: &[Tree], known: &[&'static str]) -> Re
         // As the reader of classes does: some names of words are two words.
         let (slot, words) = match pair(word, next) {
             Some(slot) => (Some(slot), 2),
-            None if word == "no" && known.iter().any(|known| *known == next) => {
+            None if word == "no" && known.contains(&next) => {
                 no = Some(tree.span.start);
                 at += 1;
                 continue;

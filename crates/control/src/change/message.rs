@@ -116,6 +116,7 @@ pub struct Guard {
 }
 
 /// What a worker asks the one that keeps changes, or one process asks itself.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on its way")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Ask {

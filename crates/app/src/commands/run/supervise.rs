@@ -5,7 +5,7 @@
 //! address space of its own, and none of the supervisor's descriptors but three. Its standard
 //! output is a socket to the supervisor, on which it is told the policy, and beats
 //! ([`heart`](super::heart)). Its standard input is the listening control socket. The third is the
-//! memory of the history ([`memory`](super::memory)). While no worker shapes, the supervisor
+//! memory of the history ([`memory`]). While no worker shapes, the supervisor
 //! answers on the control socket itself.
 //!
 //! A worker that takes the place of another runs the same policy, whatever the file says by then:

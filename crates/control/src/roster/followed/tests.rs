@@ -178,7 +178,7 @@ fn any_policy_follows_any_other() {
                     let at = world.at();
                     let before = names_of(&world);
                     match world.roster.follow(at, links(&text), false) {
-                        Ok(done) => _ = world.done(done),
+                        Ok(done) => world.done(done),
                         Err(_) => assert_eq!(names_of(&world), before),
                     }
                     world.check();
