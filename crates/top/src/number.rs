@@ -101,7 +101,7 @@ mod tests {
                     assert!(text.len() <= 5, "{value}: {text}");
                 }
             }
-            value = value * 10 / 7 + 1;
+            value = (u128::from(value) * 10 / 7 + 1) as u64;
         }
     }
 }

@@ -61,10 +61,12 @@ pub enum Edit {
 /// ```
 /// use altq_config::{Edit, edit};
 ///
-/// let text = "link wan { rate 10Mbit/s  scheduler cbq  # the line\n  class a { share 5% borrow
-/// }\n}\n"; let set = Edit::SetClass { class: "a".into(), words: "share 7% priority 3".into() };
-/// let changed = edit(text, "wan", &set).unwrap(); assert_eq!(changed, text.replace("share 5%
-/// borrow", "share 7% borrow  priority 3"));
+/// let text = "link wan { rate 10Mbit/s  scheduler cbq  # the line
+///     class a { share 5%  borrow }
+/// }";
+/// let set = Edit::SetClass { class: "a".into(), words: "share 7%".into() };
+/// let changed = edit(text, "wan", &set).unwrap();
+/// assert_eq!(changed, text.replace("5%", "7%"));
 /// ```
 pub fn edit(text: &str, link: &str, edit: &Edit) -> Result<String, Wrong> {
     let trees = split(text)?;

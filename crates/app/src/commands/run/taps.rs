@@ -40,8 +40,8 @@ impl Taps {
                     let fault = Fault::refused(format!("link `{link}` is tapped already"));
                     return Err(fault.help("end the other `altq tap` first"));
                 }
-                // A tap that has ended takes itself out of the loop as it is dropped, and would take
-                // the next one out.
+                // A tap that has ended takes itself out of the loop as it is dropped, and would
+                // take the next one out.
                 self.taps.remove(&link);
                 let tap = live.tap(&link, wanted, File::from(file)).map_err(|error| failed(&link, &error))?;
                 let tap = tap.ok_or_else(|| failed(&link, &"it has no loop"))?;
