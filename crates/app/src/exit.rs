@@ -16,7 +16,7 @@ pub enum Exit {
     Usage = 2,
     /// Differences were found, an expectation did not hold, or a result is INVALID.
     Differs = 3,
-    /// Packets of a link pass unshaped.
+    /// Packets of a link pass unshaped, or do not pass (`--fail closed`).
     Bypassed = 4,
     /// The request was refused: by a limit, because there is no room, or because another
     /// process has it.

@@ -4,6 +4,7 @@
 mod case_result;
 #[cfg(feature = "experiments")]
 mod chosen;
+mod clock;
 mod commands;
 #[cfg(feature = "experiments")]
 mod demo;
@@ -25,9 +26,9 @@ mod tree;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{check, convert, link, reserve, stat, status, subscriber};
+use crate::commands::{apply, check, convert, edit, link, reserve, stat, status, subscriber, tap};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -69,23 +70,48 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
-    /// Takes away what `altq run --detach` set up
+    /// Takes away what `altq run --detach` set up, and rules that a killed altq has left
     Stop(commands::stop::Args),
     /// Says whether a running altq shapes
     Status(status::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
+    /// Changes the policy of a running altq; packets that wait stay
+    Apply(apply::Args),
+    /// Keeps a change that waits to be confirmed
+    Confirm(apply::Plain),
+    /// Takes a change back that waits to be confirmed, or brings the policy before back
+    Rollback(apply::Plain),
+    /// Prints what was changed: when, by whom, and what differed
+    History(apply::Past),
+    /// Changes a class of a running altq, makes one, or takes one away
+    Class(edit::Class),
+    /// Makes a rule of a running altq, or takes one away
+    Match(edit::Match),
+    /// Writes the policy that runs into its file
+    Save(edit::Save),
+    /// Shows what the classes of a running altq do, and their flows; or watches an interface
+    Top(commands::top::Args),
+    /// Serves what a running altq does: a page for browsers, metrics for collectors
+    #[cfg(feature = "web")]
+    Web(commands::web::Args),
     /// Changes a link of a running altq
     Link(link::Args),
     /// Gives subscribers their classes in a running altq, changes them, and takes them away
     Subscriber(subscriber::Args),
     /// Reserves rates for flows in a running altq, as long as there is room
     Reserve(reserve::Args),
+    /// Copies the packets that leave a class of a running altq into a pcap file
+    Tap(tap::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
     #[cfg(feature = "experiments")]
     Bench(commands::bench::Args),
+    /// Prints what a shell needs to complete commands and options
+    Completions(commands::completions::Args),
+    /// Prints the manual page of a command, or writes those of all
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -118,11 +144,24 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Stop(args) => commands::stop::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Confirm(args) => apply::confirm(&args),
+        Command::Rollback(args) => apply::rollback(&args),
+        Command::History(args) => apply::history(&args),
+        Command::Class(args) => edit::class(&args),
+        Command::Match(args) => edit::matches(&args),
+        Command::Save(args) => edit::save(&args),
+        Command::Top(args) => commands::top::run(&args),
+        #[cfg(feature = "web")]
+        Command::Web(args) => commands::web::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),
+        Command::Tap(args) => tap::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Completions(args) => commands::completions::run(&args, Cli::command()),
+        Command::Man(args) => commands::man::run(&args, Cli::command()),
     }
 }

@@ -13,6 +13,15 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Prints a line on stdout at once. False if its reader has gone.
+pub fn line(text: &str) -> anyhow::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true).context("stdout cannot be written"),
+    }
+}
+
 /// Prints a value as one line of JSON.
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string(value)? + "\n"))

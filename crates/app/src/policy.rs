@@ -8,7 +8,8 @@ use altq_config::{Diagnostic, Language, Policy, Severity, Sources, load, render}
 /// The file from which a command reads its policy, and its language.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PolicyFile {
-    /// The policy: a file .altq (native language), or .conf (altq.conf or cbq.conf)
+    /// The policy: a file .altq (native language), or .conf (altq.conf or cbq.conf); `-` for
+    /// standard input
     #[arg(value_name = "POLICY")]
     pub file: PathBuf,
     /// The policy's language: native, altq, pf, tc or mqc [default: by the file's name]

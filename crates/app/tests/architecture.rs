@@ -25,12 +25,14 @@ fn dependencies_point_one_way() {
         ("altq-cases", &["altq-engine", "altq-config"]),
         ("altq-reserve", &["altq-engine", "altq-config"]),
         ("altq-monitor", &["altq-engine"]),
+        ("altq-top", &["altq-engine", "altq-monitor"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-rsvp", &[]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
         ("altq-control", &["altq-engine", "altq-config", "altq-reserve"]),
+        ("altq-web", &["altq-engine", "altq-monitor", "altq-control"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
@@ -42,12 +44,14 @@ fn dependencies_point_one_way() {
                 "altq-reserve",
                 "altq-cases",
                 "altq-monitor",
+                "altq-top",
                 "altq-pages",
                 "altq-simulator",
                 "altq-dataplane",
                 "altq-traffic",
                 "altq-lab",
                 "altq-control",
+                "altq-web",
             ],
         ),
     ]);
@@ -127,12 +131,14 @@ fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
         "adapt",
         "cases",
         "monitor",
+        "top",
         "pages",
         "rsvp",
         "simulator",
         "traffic",
         "lab",
         "control",
+        "web",
         "app",
     ] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
@@ -158,6 +164,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
             found.push(path);
         }
     }
-    assert!(!found.is_empty());
+    // A folder below may hold a page alone.
+    assert!(!found.is_empty() || !folder.ends_with("src"));
     found
 }

@@ -161,6 +161,7 @@ fn a_link_that_runs_is_counted_and_changed() {
         .run(|| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
             command.args(["run", "--json", "--interval", "100ms"]).arg(&file.0);
+            command.arg("--state").arg(file.0.with_extension("state"));
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         })
         .unwrap();

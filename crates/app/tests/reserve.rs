@@ -70,6 +70,7 @@ impl Running<'_> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
         command.arg("run").arg(folder.0.join("p.altq")).arg("--socket").arg(folder.socket()).args(more);
         command.args(["--quiet", "--interval", "50ms"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("--state").arg(folder.0.join("state"));
         command.stderr(std::fs::File::create(folder.0.join("log")).unwrap());
         let child = world.middle.run(|| command.spawn().unwrap()).unwrap();
         let mut running = Running { folder, child };
@@ -407,7 +408,12 @@ fn reservations_end_by_themselves_and_those_who_watch_are_told() {
     assert_eq!(running.ask(&add("small", "proto=udp dport=7", "500kbit/s")).status.code(), Some(0));
     assert_eq!(next("small")["event"], "granted");
     folder.write(&POLICY.replace("rate 8Mbit/s", "rate 1Mbit/s"));
-    running.signal("-HUP");
+    let file = folder.0.join("p.altq");
+    let refused = running.ask(&["apply", file.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(5), "{}", err(&refused));
+    assert!(err(&refused).contains("would not fit: reservation "), "{}", err(&refused));
+    let applied = running.ask(&["apply", file.to_str().unwrap(), "--evict"]);
+    assert_eq!(applied.status.code(), Some(0), "{}", err(&applied));
     let preempted = next("long");
     assert_eq!(preempted["event"], "preempted");
     assert!(preempted["reason"].as_str().unwrap().contains("left of `res`"), "{preempted}");

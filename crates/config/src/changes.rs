@@ -1,18 +1,38 @@
 //! The changes that turn a running link into the link of another policy, while its packets stay
 //! queued.
+//!
+//! Classes are the same if they have the same name. A class that stands below the same scheduler
+//! keeps its number, its packets and its counters. One that now belongs to another scheduler, or
+//! holds another one, is made anew, and the packets of the old one move into it. Packets of a class
+//! that is gone move to the default class of the new policy, as far as it has room for them; the
+//! others are drops. All of it is one list of changes that a loop makes between two packets, so no
+//! packet sees a state in between.
 
-use altq_engine::spec::{ROOT, SchedulerSpec};
+use std::collections::HashMap;
+
+use altq_engine::classify::RuleSet;
+use altq_engine::settings::Settings;
+use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SchedulerSpec, SpecError};
 use altq_engine::{Change, Engine};
 
-use crate::policy::Link;
+use crate::policy::{Class, Link};
+
+/// What leads from a link that runs to another one.
+#[derive(Clone, Debug, Default)]
+pub struct Transition {
+    /// The changes, in an order in which the engine takes them. Empty if nothing differs.
+    pub changes: Vec<Change>,
+    /// What takes them back, in the order in which it is to be done.
+    pub undo: Vec<Change>,
+    /// For each class of the new link, its number in the engine.
+    pub numbers: Vec<ClassId>,
+}
 
 /// The changes that turn the engine of `from` into that of `to`, in an order in which it takes
-/// them. Empty if nothing differs.
-///
-/// The words of classes, queues, schedulers and rules, the rates and the regulator can change.
+/// them. Empty if nothing differs. Neither link has numbers without a class.
 ///
 /// # Errors
-/// Says what only a new start can change: `its mtu`, or ``class `voice` is new``.
+/// Says what only a new start can change: `its mtu`, or `the scheduler of the link`.
 ///
 /// ```
 /// use altq_config::{Language, changes, parse_str};
@@ -26,37 +46,61 @@ use crate::policy::Link;
 /// assert!(changes(&link(20), &link(20)).unwrap().is_empty());
 /// ```
 pub fn changes(from: &Link, to: &Link) -> Result<Vec<Change>, String> {
-    same_frame(from, to)?;
-    let mut left = differences(from, to)?;
-    // Two words may exclude each other until both are changed: one class takes the share that
-    // another gives up. So each change is tried on an engine without packets, and one that is
-    // refused waits for the others.
     let mut engine = Engine::new(&from.spec).map_err(|error| error.to_string())?;
-    let mut ordered = Vec::with_capacity(left.len());
-    while !left.is_empty() {
-        let mut refused = None;
-        let before = left.len();
-        left.retain(|change| match engine.apply(0, change) {
-            Ok(_) => {
-                ordered.push(change.clone());
-                false
-            }
-            Err(error) => {
-                refused.get_or_insert(error);
-                true
-            }
-        });
-        if left.len() == before
-            && let Some(error) = refused
-        {
-            let class = error.class.map_or(String::new(), |class| format!("class `{}`: ", to.class_name(class)));
-            return Err(format!("{class}{error}"));
-        }
-    }
-    Ok(ordered)
+    transition(&mut engine, from, to).map(|found| found.changes)
 }
 
-/// Finds what stays as it was built: the tree of classes and schedulers, and what the link charges.
+/// Makes the changes from one link to another in an engine without packets, and returns them.
+///
+/// `engine` is one of `from`; numbers of `from` that no class has have an empty name. `to` has no
+/// such numbers. After an error the engine is as before.
+///
+/// # Errors
+/// Says what only a new start can change.
+pub fn transition(engine: &mut Engine, from: &Link, to: &Link) -> Result<Transition, String> {
+    same_frame(from, to)?;
+    let mut work = Work::new(engine, from, to);
+    match work.run() {
+        Ok(()) => Ok(work.finish()),
+        Err(error) => {
+            work.take_back();
+            Err(error)
+        }
+    }
+}
+
+/// A link as the engine that runs has it: its classes have these numbers, and numbers up to `count`
+/// that no class has are blank, with an empty name.
+pub fn renumbered(to: &Link, numbers: &[ClassId], count: usize) -> Link {
+    let number = |class: ClassId| numbers.get(class as usize).copied().unwrap_or(ROOT);
+    let count = numbers.iter().map(|number| *number as usize + 1).max().unwrap_or(1).max(count);
+    let mut link = to.clone();
+    link.spec.classes = vec![ClassSpec::new(ROOT, Settings::new()); count];
+    link.classes = vec![Class::default(); count];
+    for ((spec, class), at) in to.spec.classes.iter().zip(&to.classes).zip(numbers) {
+        if let (Some(into), Some(named)) = (link.spec.classes.get_mut(*at as usize), link.classes.get_mut(*at as usize))
+        {
+            *into = ClassSpec { parent: number(spec.parent), ..spec.clone() };
+            *named = class.clone();
+        }
+    }
+    link.spec.rules = renumbered_rules(&to.spec.rules, numbers);
+    link.spec.default = to.spec.default.map(number);
+    if let Some(reservations) = &mut link.reservations {
+        reservations.class = number(reservations.class);
+    }
+    link
+}
+
+fn renumbered_rules(rules: &RuleSet, numbers: &[ClassId]) -> RuleSet {
+    let mut rules = rules.clone();
+    for rule in &mut rules.rules {
+        rule.class = numbers.get(rule.class as usize).copied().unwrap_or(ROOT);
+    }
+    rules
+}
+
+/// Finds what stays as it was built: what the link charges, and the scheduler at its root.
 fn same_frame(from: &Link, to: &Link) -> Result<(), String> {
     let (old, new) = (&from.spec, &to.spec);
     for (same, what) in [
@@ -65,61 +109,263 @@ fn same_frame(from: &Link, to: &Link) -> Result<(), String> {
         (old.timer == new.timer, "its timer"),
         (from.adapt == to.adapt, "how its rate adapts"),
         (old.rules.interfaces == new.rules.interfaces, "which interfaces its rules name"),
+        (old.scheduler.name == new.scheduler.name, "the scheduler of the link"),
+        (root(from).settings == root(to).settings, "the words of the root"),
     ] {
         if !same {
             return Err(what.to_owned());
         }
     }
-    if let Some(class) = to.classes.iter().find(|class| from.class(&class.name).is_none()) {
-        return Err(format!("class `{}` is new", class.name));
-    }
-    if let Some(class) = from.classes.iter().find(|class| to.class(&class.name).is_none()) {
-        return Err(format!("class `{}` is gone", class.name));
-    }
-    if let Some((class, _)) = to.classes.iter().zip(&from.classes).find(|(new, old)| new.name != old.name) {
-        return Err(format!("class `{}` stands at another place in the order of the classes", class.name));
-    }
-    let name = |scheduler: Option<&SchedulerSpec>| scheduler.map(|scheduler| scheduler.name);
-    for (class, entry) in (0..).zip(&to.classes) {
-        if name(old.scheduler_at(class)) != name(new.scheduler_at(class)) {
-            let place = if class == ROOT { "the link".to_owned() } else { format!("class `{}`", entry.name) };
-            return Err(format!("the scheduler of {place}"));
-        }
-    }
     Ok(())
 }
 
-/// One change for each thing that differs.
-fn differences(from: &Link, to: &Link) -> Result<Vec<Change>, String> {
-    let (old, new) = (&from.spec, &to.spec);
-    let mut changes = Vec::new();
-    if old.rate != new.rate {
-        changes.push(Change::SetRate(new.rate));
+fn root(link: &Link) -> ClassSpec {
+    link.spec.classes.first().cloned().unwrap_or_else(ClassSpec::root)
+}
+
+/// A change that may have to wait for others.
+enum Step {
+    /// Of the link, or of words that know no other class.
+    Plain(Change),
+    /// Other words or another parent for a class of the new link that keeps its number.
+    Class(usize),
+    /// A class of the new link that is made.
+    Add(usize),
+    /// A class of the old link that goes.
+    Remove(ClassId),
+}
+
+struct Work<'a> {
+    engine: &'a mut Engine,
+    from: &'a Link,
+    to: &'a Link,
+    /// For each class of the new link its number, where it has one already.
+    numbers: Vec<Option<ClassId>>,
+    /// The class of the new link that the packets of an old class go to.
+    heirs: HashMap<ClassId, usize>,
+    /// What the engine has now.
+    rules: (RuleSet, Option<ClassId>),
+    steps: Vec<Step>,
+    done: Vec<Change>,
+    undo: Vec<Change>,
+}
+
+impl<'a> Work<'a> {
+    fn new(engine: &'a mut Engine, from: &'a Link, to: &'a Link) -> Work<'a> {
+        let rules = (from.spec.rules.clone(), from.spec.default);
+        let (steps, done, undo) = (Vec::new(), Vec::new(), Vec::new());
+        let mut work = Work { engine, from, to, numbers: Vec::new(), heirs: HashMap::new(), rules, steps, done, undo };
+        work.plan();
+        work
     }
-    if old.regulator != new.regulator {
-        changes.push(Change::SetRegulator(new.regulator));
-    }
-    for ((class, before), after) in (0..).zip(&old.classes).zip(&new.classes) {
-        if let (Some(before), Some(after)) = (old.scheduler_at(class), new.scheduler_at(class))
-            && before.settings != after.settings
-        {
-            changes.push(Change::SetScheduler { class, settings: after.settings.clone() });
-        }
-        if before.settings != after.settings || before.parent != after.parent {
-            if class == ROOT {
-                return Err("the words of the root".to_owned());
+
+    /// Which classes keep their numbers, and what is to be done.
+    fn plan(&mut self) {
+        let (from, to) = (self.from, self.to);
+        let (old, new) = (&from.spec, &to.spec);
+        let there = || from.classes.iter().enumerate().skip(1).filter(|(_, class)| !class.name.is_empty());
+        let by_name: HashMap<&str, ClassId> = there().map(|(at, class)| (&*class.name, at as ClassId)).collect();
+        let mut holders = vec![ROOT as usize];
+        self.numbers = vec![Some(ROOT)];
+        let mut kept = vec![false; from.classes.len()];
+        for (at, (spec, class)) in new.classes.iter().zip(&to.classes).enumerate().skip(1) {
+            let parent = spec.parent as usize;
+            let holds = parent == ROOT as usize || new.classes.get(parent).is_some_and(|spec| spec.scheduler.is_some());
+            let holder = if holds { parent } else { holders.get(parent).copied().unwrap_or(0) };
+            holders.push(holder);
+            let before = by_name.get(class.name.as_str()).copied();
+            let stays = before.filter(|before| {
+                let same_holder = self.numbers.get(holder).copied().flatten() == Some(holder_of(from, *before));
+                same_holder && name(old.scheduler_at(*before)) == name(spec.scheduler.as_ref())
+            });
+            if let (Some(before), None) = (before, stays) {
+                self.heirs.insert(before, at);
             }
-            let (parent, settings) = (after.parent, after.settings.clone());
-            changes.push(Change::SetClass { class, parent, settings });
+            if let Some(kept) = stays.and_then(|number| kept.get_mut(number as usize)) {
+                *kept = true;
+            }
+            self.numbers.push(stays);
         }
-        match &after.queue {
-            queue if *queue == before.queue => {}
-            Some(queue) => changes.push(Change::SetQueue { class, queue: queue.clone() }),
-            None => return Err(format!("class `{}` no longer has a queue of its own", to.class_name(class))),
+        let mut gone: Vec<ClassId> = there().map(|(at, _)| at as ClassId).filter(|at| !kept[*at as usize]).collect();
+        // Those below others go first.
+        gone.sort_by_cached_key(|class| std::cmp::Reverse(depth(from, *class)));
+        if !gone.is_empty() {
+            // A class goes when no rule leads to it. No packet comes in between.
+            let rules = RuleSet { rules: Vec::new(), ..old.rules.clone() };
+            self.steps.push(Step::Plain(Change::SetRules { rules, default: None }));
+        }
+        if old.rate != new.rate {
+            self.steps.push(Step::Plain(Change::SetRate(new.rate)));
+        }
+        if old.regulator != new.regulator {
+            self.steps.push(Step::Plain(Change::SetRegulator(new.regulator)));
+        }
+        for (at, number) in self.numbers.iter().enumerate() {
+            let (Some(class), Some(after)) = (*number, new.classes.get(at)) else { continue };
+            let Some(before) = old.classes.get(class as usize) else { continue };
+            if let (Some(before), Some(after)) = (old.scheduler_at(class), new.scheduler_at(at as ClassId))
+                && before.settings != after.settings
+            {
+                let settings = after.settings.clone();
+                self.steps.push(Step::Plain(Change::SetScheduler { class, settings }));
+            }
+            let parent = self.numbers.get(after.parent as usize).copied().flatten();
+            if class != ROOT && (before.settings != after.settings || parent != Some(before.parent)) {
+                self.steps.push(Step::Class(at));
+            }
+            // A class that has others below it now, and no queue of its own any more, keeps its
+            // packets until they are sent.
+            if let Some(queue) = after.queue.as_ref().filter(|queue| before.queue.as_ref() != Some(*queue)) {
+                self.steps.push(Step::Plain(Change::SetQueue { class, queue: queue.clone() }));
+            }
+        }
+        let made = self.numbers.iter().enumerate().filter(|(_, number)| number.is_none());
+        self.steps.extend(made.map(|(at, _)| Step::Add(at)));
+        self.steps.extend(gone.into_iter().map(Step::Remove));
+    }
+
+    /// Two words may exclude each other until both are changed: one class takes the share that
+    /// another gives up. So each step is tried, and one that is refused waits for the others.
+    fn run(&mut self) -> Result<(), String> {
+        let mut left = std::mem::take(&mut self.steps);
+        while !left.is_empty() {
+            let (count, mut refused) = (left.len(), None);
+            let mut waiting = Vec::new();
+            for step in left {
+                match self.ready(&step).map(|change| self.make(change)) {
+                    Some(Ok(made)) => {
+                        if let (Step::Add(at), Some(made)) = (&step, made) {
+                            self.numbers[*at] = Some(made);
+                        }
+                    }
+                    Some(Err(error)) => {
+                        refused.get_or_insert_with(|| self.said(&step, &error));
+                        waiting.push(step);
+                    }
+                    None => waiting.push(step),
+                }
+            }
+            if waiting.len() == count {
+                return Err(refused.unwrap_or_else(|| "the order of its classes".to_owned()));
+            }
+            left = waiting;
+        }
+        let numbers: Vec<ClassId> = self.numbers.iter().map(|number| number.unwrap_or(ROOT)).collect();
+        let rules = renumbered_rules(&self.to.spec.rules, &numbers);
+        let default = self.to.spec.default.and_then(|class| numbers.get(class as usize).copied());
+        if (&rules, default) != (&self.rules.0, self.rules.1) {
+            self.make(Change::SetRules { rules, default }).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The change of a step, once the classes that it names have numbers.
+    fn ready(&self, step: &Step) -> Option<Change> {
+        let of = |at: usize| self.numbers.get(at).copied().flatten();
+        let spec = |at: usize| self.to.spec.classes.get(at);
+        match step {
+            Step::Plain(change) => Some(change.clone()),
+            Step::Class(at) => {
+                let spec = spec(*at)?;
+                let (class, parent) = (of(*at)?, of(spec.parent as usize)?);
+                Some(Change::SetClass { class, parent, settings: spec.settings.clone() })
+            }
+            Step::Add(at) => {
+                let spec = spec(*at)?;
+                Some(Change::AddClass(ClassSpec { parent: of(spec.parent as usize)?, ..spec.clone() }))
+            }
+            Step::Remove(class) => {
+                let heir = self.heirs.get(class).copied().or(self.to.spec.default.map(|class| class as usize));
+                let heir = match heir {
+                    Some(heir) => Some(of(heir)?),
+                    None => None,
+                };
+                Some(Change::RemoveClass { class: *class, heir })
+            }
         }
     }
-    if old.rules != new.rules || old.default != new.default {
-        changes.push(Change::SetRules { rules: new.rules.clone(), default: new.default });
+
+    /// Makes a change, and notes it with what takes it back.
+    fn make(&mut self, change: Change) -> Result<Option<ClassId>, SpecError> {
+        let before = |class: ClassId| self.from.spec.classes.get(class as usize);
+        let back = match &change {
+            Change::AddClass(_) => None,
+            Change::SetClass { class, .. } => before(*class).map(|spec| Change::SetClass {
+                class: *class,
+                parent: spec.parent,
+                settings: spec.settings.clone(),
+            }),
+            Change::RemoveClass { class, .. } => before(*class).cloned().map(Change::AddClass),
+            Change::SetQueue { class, .. } => before(*class)
+                .and_then(|spec| spec.queue.clone())
+                .map(|queue: QueueSpec| Change::SetQueue { class: *class, queue }),
+            Change::SetScheduler { class, .. } => self
+                .from
+                .spec
+                .scheduler_at(*class)
+                .map(|spec| Change::SetScheduler { class: *class, settings: spec.settings.clone() }),
+            Change::SetRate(_) => Some(Change::SetRate(self.from.spec.rate)),
+            Change::SetRegulator(_) => Some(Change::SetRegulator(self.from.spec.regulator)),
+            Change::SetRules { .. } => Some(Change::SetRules { rules: self.rules.0.clone(), default: self.rules.1 }),
+        };
+        let made = self.engine.apply(0, &change)?;
+        if let Change::SetRules { rules, default } = &change {
+            self.rules = (rules.clone(), *default);
+        }
+        let made_class = made.filter(|_| matches!(change, Change::AddClass(_)));
+        self.undo.extend(back.or(made_class.map(|class| Change::RemoveClass { class, heir: None })));
+        self.done.push(change);
+        Ok(made)
     }
-    Ok(changes)
+
+    fn said(&self, step: &Step, error: &SpecError) -> String {
+        let class = match step {
+            Step::Class(at) | Step::Add(at) => self.to.class_name(*at as ClassId),
+            Step::Remove(class) => self.from.class_name(*class),
+            Step::Plain(Change::SetQueue { class, .. } | Change::SetScheduler { class, .. }) => {
+                self.from.class_name(*class)
+            }
+            Step::Plain(_) => "",
+        };
+        if class.is_empty() { error.to_string() } else { format!("class `{class}`: {error}") }
+    }
+
+    /// Takes back what was made. The engine has had all of these states before, and gives a class
+    /// that comes back the number that it had.
+    fn take_back(&mut self) {
+        for change in self.undo.iter().rev() {
+            let done = self.engine.apply(0, change);
+            debug_assert!(done.is_ok(), "{change:?}: {done:?}");
+        }
+    }
+
+    fn finish(self) -> Transition {
+        let numbers = self.numbers.into_iter().map(|number| number.unwrap_or(ROOT)).collect();
+        let mut undo = self.undo;
+        undo.reverse();
+        Transition { changes: self.done, undo, numbers }
+    }
+}
+
+fn name(scheduler: Option<&SchedulerSpec>) -> Option<&'static str> {
+    scheduler.map(|scheduler| scheduler.name)
+}
+
+/// The class above that holds the scheduler of a class.
+fn holder_of(link: &Link, class: ClassId) -> ClassId {
+    let parent = |class: ClassId| link.spec.classes.get(class as usize).map_or(ROOT, |spec| spec.parent);
+    let mut at = parent(class);
+    while at != ROOT && link.spec.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_none()) {
+        at = parent(at);
+    }
+    at
+}
+
+fn depth(link: &Link, class: ClassId) -> usize {
+    let (mut at, mut depth) = (class, 0);
+    while at != ROOT && depth < link.spec.classes.len() {
+        at = link.spec.classes.get(at as usize).map_or(ROOT, |spec| spec.parent);
+        depth += 1;
+    }
+    depth
 }

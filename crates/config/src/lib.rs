@@ -17,6 +17,7 @@
 mod altq_conf;
 mod changes;
 mod check;
+mod compared;
 pub mod diagnostic;
 mod language;
 mod limits;
@@ -34,13 +35,16 @@ pub mod suggest;
 mod text;
 pub mod wildcard;
 
-pub use changes::changes;
+pub use changes::{Transition, changes, renumbered, transition};
 pub use check::{advice, notes};
+pub use compared::differences;
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;
 pub use limits::{LimitedBy, Used};
+pub use literal::Wrong;
 pub use load::{Failed, load, parse_str};
 pub use names::{protocol, protocol_name};
+pub use native::{Edit, edit};
 pub use policy::{Adapt, Class, Device, Link, Path, Policy};
 pub use print::{Printed, print};
 pub use promise::{DelayBound, Promises};

@@ -61,14 +61,19 @@ impl Link {
         let count = self.spec.classes.len();
         let used = |class: usize| used.get(class).copied().unwrap_or_default();
         let inner = self.children();
-        // The class that holds the scheduler of each class. Parents stand before their children.
+        // The class that holds the scheduler of each class. In a link that was changed while it
+        // runs a class may stand before its parent.
         let mut holders = vec![ROOT as usize; count];
         // The least rank of each scheduler among the leaves that went before others.
         let mut first = vec![u64::MAX; count];
         for (class, spec) in self.spec.classes.iter().enumerate().skip(1) {
-            let parent = spec.parent as usize;
-            let holds = parent == ROOT as usize || self.spec.classes.get(parent).is_some_and(|p| p.scheduler.is_some());
-            holders[class] = if holds { parent } else { holders.get(parent).copied().unwrap_or(0) };
+            let mut holder = spec.parent as usize;
+            while let Some(above) = self.spec.classes.get(holder).filter(|_| holder != ROOT as usize)
+                && above.scheduler.is_none()
+            {
+                holder = above.parent as usize;
+            }
+            holders[class] = if holder < count { holder } else { ROOT as usize };
             let leaf = spec.scheduler.is_some() || inner.get(class).is_none_or(Vec::is_empty);
             let sent = used(class).wire_bit_s;
             let guarantee = self.guarantee(class as ClassId).unwrap_or_default().as_bit_s();

@@ -26,7 +26,8 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// Reads a file and the files that it includes. Without a `language` the name of the file says
-/// which it is ([`Language::of`]).
+/// which it is ([`Language::of`]). The name `-` stands for standard input, which is native if
+/// nothing else is said, and includes files of the current folder.
 ///
 /// # Errors
 ///
@@ -34,9 +35,13 @@ impl std::error::Error for Failed {}
 pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Failed>> {
     let mut sources = Sources::default();
     let mut findings = Findings::default();
-    let Some(source) = text::read(path, &mut sources, &mut findings, None) else {
-        return Err(failed(findings, sources));
+    let standard_input = path == Path::new("-");
+    let read = match standard_input {
+        true => text::read_standard_input(&mut sources, &mut findings),
+        false => text::read(path, &mut sources, &mut findings, None),
     };
+    let Some(source) = read else { return Err(failed(findings, sources)) };
+    let language = language.or(standard_input.then_some(Language::Native));
     let Some(language) = language.or_else(|| Language::of(path, sources.text(source))) else {
         let start = Span { source, start: 0, end: 0 };
         let name = path.display();

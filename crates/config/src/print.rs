@@ -96,13 +96,7 @@ impl Printer<'_> {
         if spec.overhead != Overhead::NONE {
             self.line(1, &format!("overhead {}", overhead(&spec.overhead)));
         }
-        let regulator = match spec.regulator {
-            Regulator::None => "none".to_owned(),
-            Regulator::Auto => "auto".to_owned(),
-            Regulator::Altq => "altq".to_owned(),
-            Regulator::Depth(depth) => format!("{depth}bytes"),
-        };
-        self.line(1, &format!("regulator {regulator}"));
+        self.line(1, &format!("regulator {}", regulator(spec.regulator)));
         if link.overcommit {
             self.line(1, "overcommit");
         }
@@ -151,18 +145,7 @@ impl Printer<'_> {
 
     fn classes(&mut self, parent: ClassId, depth: usize) {
         for id in self.children.get(parent as usize).cloned().unwrap_or_default() {
-            let Some(spec) = self.link.spec.classes.get(id as usize) else { continue };
-            let mut words = settings(&spec.settings);
-            if self.link.spec.default == Some(id) {
-                words.push("default".to_owned());
-            }
-            words.extend(spec.queue.as_ref().map(queue_words));
-            words.extend(spec.scheduler.as_ref().map(scheduler));
-            if let Some(reservations) = self.link.reservations.as_ref().filter(|reserved| reserved.class == id) {
-                let inside = settings(&reservations.settings).join("  ");
-                let braces = if inside.is_empty() { String::new() } else { format!(" {{ {inside} }}") };
-                words.push(format!("reservations{braces}"));
-            }
+            let words = class_words(self.link, id);
             let head = format!("class {} {{", self.link.class_name(id));
             let below = self.children.get(id as usize).is_some_and(|children| !children.is_empty());
             let words = words.join("  ");
@@ -199,6 +182,62 @@ impl Printer<'_> {
     /// The name of a class behind an arrow. The root has the name of the link.
     fn target(&self, class: ClassId) -> String {
         if class == ROOT { self.name.clone() } else { self.link.class_name(class).to_owned() }
+    }
+}
+
+/// The words of a class, each with its value: those of its scheduler, `default`, its queue, the
+/// scheduler that it holds and `reservations`.
+pub(crate) fn class_words(link: &Link, id: ClassId) -> Vec<String> {
+    let Some(spec) = link.spec.classes.get(id as usize) else { return Vec::new() };
+    let mut words = settings(&spec.settings);
+    if link.spec.default == Some(id) {
+        words.push("default".to_owned());
+    }
+    words.extend(spec.queue.as_ref().map(queue_words));
+    words.extend(spec.scheduler.as_ref().map(scheduler));
+    if let Some(reservations) = link.reservations.as_ref().filter(|reserved| reserved.class == id) {
+        let inside = settings(&reservations.settings).join("  ");
+        let braces = if inside.is_empty() { String::new() } else { format!(" {{ {inside} }}") };
+        words.push(format!("reservations{braces}"));
+    }
+    words
+}
+
+/// The rules of a link in the order in which they are tried, as they are printed. One that the
+/// native language cannot express is said as such.
+pub(crate) fn rule_lines(link: &Link) -> Vec<String> {
+    let set = &link.spec.rules;
+    let tried = set.tried().into_iter().filter_map(|at| set.rules.get(at as usize));
+    let line = |rule: &Rule| {
+        let class = link.class_name(rule.class);
+        match conditions(rule, &set.interfaces) {
+            Some(conditions) => format!("match {conditions} -> {class}"),
+            None => format!("a rule that leads to {class}"),
+        }
+    };
+    tried.map(line).collect()
+}
+
+/// What is said of a link as a whole, a word with its value each.
+pub(crate) fn link_words(link: &Link) -> Vec<String> {
+    let spec = &link.spec;
+    let mut words = vec![format!("rate {}", spec.rate)];
+    words.extend(link.adapt.as_ref().map(adapt_words));
+    words.push(format!("mtu {}", spec.mtu));
+    words.push(format!("overhead {}", overhead(&spec.overhead)));
+    words.push(format!("regulator {}", regulator(spec.regulator)));
+    words.extend(link.overcommit.then(|| "overcommit".to_owned()));
+    words.push(scheduler(&spec.scheduler));
+    words.extend(class_words(link, ROOT));
+    words
+}
+
+fn regulator(regulator: Regulator) -> String {
+    match regulator {
+        Regulator::None => "none".to_owned(),
+        Regulator::Auto => "auto".to_owned(),
+        Regulator::Altq => "altq".to_owned(),
+        Regulator::Depth(depth) => format!("{depth}bytes"),
     }
 }
 

@@ -9,7 +9,24 @@ use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 /// Reads one file into the sources. If it cannot be read, that is an error at `from`, the place of
 /// the `include` that names the file, or at the start of the file.
 pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: Option<Span>) -> Option<SourceId> {
-    let bytes = match read_bytes(path) {
+    let bytes = File::open(path).and_then(read_bytes);
+    add(path, bytes, sources, findings, from)
+}
+
+/// As [`read`], from standard input, which messages call `-`.
+pub fn read_standard_input(sources: &mut Sources, findings: &mut Findings) -> Option<SourceId> {
+    add(Path::new("-"), read_bytes(io::stdin().lock()), sources, findings, None)
+}
+
+/// Adds what was read to the sources.
+fn add(
+    path: &Path,
+    bytes: io::Result<Vec<u8>>,
+    sources: &mut Sources,
+    findings: &mut Findings,
+    from: Option<Span>,
+) -> Option<SourceId> {
+    let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(error) => {
             let span =
@@ -41,9 +58,9 @@ pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: O
 /// would be read for ever.
 const MOST_BYTES: u64 = 256 << 20;
 
-fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+fn read_bytes(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    from.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES {
         return Err(io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
     }

@@ -1,10 +1,13 @@
 //! The other end of the socket, for commands that ask one thing after another.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Serialize;
 
 use crate::fault::{Code, Fault};
@@ -63,6 +66,19 @@ impl Client {
     /// # Errors
     /// The fault with which altq answers, or one that says that no answer came.
     pub fn ask(&mut self, op: &str, fields: &impl Serialize) -> Result<String, Fault> {
+        self.ask_with(op, fields, None)
+    }
+
+    /// As [`ask`](Client::ask), with a file that goes along with the request.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ask_with(
+        &mut self,
+        op: &str,
+        fields: &impl Serialize,
+        file: Option<BorrowedFd<'_>>,
+    ) -> Result<String, Fault> {
         let id = self.next;
         self.next += 1;
         let request = Numbered { v: crate::request::VERSION, id, op, fields };
@@ -75,7 +91,7 @@ impl Client {
             _ => Fault::new(Code::Failed, format!("the connection to altq is lost: {error}")),
         };
         // Where altq refuses the connection, it says why before it closes: that is read below.
-        let sent = self.stream.write_all(&line);
+        let sent = self.send(&line, file);
         let answer = self.line().map_err(lost)?;
         let Some(answer) = answer else {
             return Err(match sent {
@@ -90,6 +106,17 @@ impl Client {
             (false, Err(fault)) => Err(fault),
             (false, Ok(_)) => Err(Fault::new(Code::Failed, "altq has answered another request")),
         }
+    }
+
+    /// Sends a line, and a file with its first bytes.
+    fn send(&mut self, line: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let Some(file) = file else { return self.stream.write_all(line) };
+        let files = [file];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut along = SendAncillaryBuffer::new(&mut space);
+        along.push(SendAncillaryMessage::ScmRights(&files));
+        let sent = sendmsg(&self.stream, &[IoSlice::new(line)], &mut along, SendFlags::NOSIGNAL)?;
+        self.stream.write_all(line.get(sent..).unwrap_or_default())
     }
 
     /// The next line that altq sends by itself, as what happens to those who watch, without its

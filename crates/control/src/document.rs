@@ -22,19 +22,21 @@ pub struct LinkStatus {
     pub name: String,
     /// What executes it: `nfqueue`, `bridge` or `kernel`.
     pub path: String,
-    /// `shaping`; `kernel`: the kernel itself shapes it; or `bypass`: packets pass unshaped.
+    /// `shaping`; `kernel`: the kernel itself shapes it; `bypass`: packets pass unshaped; or
+    /// `blocked`: they do not pass, but for the exceptions of `--fail closed`.
     pub state: String,
     /// How long it has been so, in seconds.
     pub since_s: u64,
     /// Why it is not shaped.
     pub reason: Option<String>,
-    /// What the kernel shows otherwise than it was asked for, a sentence each. Empty for links that
-    /// altq itself executes.
+    /// What differs from what was asked for, a sentence each.
     pub drift: Vec<String>,
 }
 
 /// The state of a link whose packets pass unshaped.
 pub const BYPASS: &str = "bypass";
+/// The state of a link whose packets do not pass.
+pub const BLOCKED: &str = "blocked";
 /// The state of a link that altq shapes.
 pub const SHAPING: &str = "shaping";
 /// The state of a link that the kernel shapes by qdiscs of its own, whoever runs.
@@ -46,9 +48,9 @@ impl Status {
         Status { schema: "altq.status/1".to_owned(), links, confirm_pending_s: None }
     }
 
-    /// True if packets of a link pass unshaped.
-    pub fn bypasses(&self) -> bool {
-        self.links.iter().any(|link| link.state == BYPASS)
+    /// True if packets of a link pass unshaped, or do not pass.
+    pub fn is_degraded(&self) -> bool {
+        self.links.iter().any(|link| link.state == BYPASS || link.state == BLOCKED)
     }
 }
 
@@ -107,7 +109,8 @@ mod tests {
         let (start, end) = (r#"{"schema":"altq.status/1","links":["#, r#"],"confirm_pending_s":null}"#);
         let third = r#"{"name":"k","path":"nfqueue","state":"kernel","since_s":7,"reason":null,"drift":["no qdiscs"]}"#;
         assert_eq!(text, format!("{start}{first},{second},{third}{end}"));
-        assert!(status.bypasses() && !Status::of(vec![link("up", SHAPING, None)]).bypasses());
+        assert!(status.is_degraded() && !Status::of(vec![link("up", SHAPING, None)]).is_degraded());
+        assert!(Status::of(vec![link("up", BLOCKED, Some("late"))]).is_degraded());
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
     }
 }

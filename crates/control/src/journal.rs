@@ -71,9 +71,12 @@ pub fn note(change: &Request) -> Vec<u8> {
             serde_json::to_vec(&SetSubscribers { op: "subscriber.set", subscribers: &subscribers })
         }
         Request::DeleteSubscribers(ids) => serde_json::to_vec(&DeleteSubscribers { op: "subscriber.del", ids }),
-        Request::Status | Request::Stat { .. } | Request::ListSubscribers => return Vec::new(),
-        // What comes of such a request is noted for each reservation: `saved`, `gone`.
-        Request::Reserve(_) => return Vec::new(),
+        Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => return Vec::new(),
+        // It is seen again, and a tap ends with its worker.
+        Request::TellDrift(_) | Request::Tap(_) => return Vec::new(),
+        // What comes of such a request is noted for each reservation: `saved`, `gone`. Changes of
+        // the policy have their own way (`change`).
+        Request::Reserve(_) | Request::Change(_) => return Vec::new(),
     };
     // It fails only for maps with keys that are not text, of which there are none.
     let mut line = made.unwrap_or_default();

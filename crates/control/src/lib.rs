@@ -8,9 +8,11 @@
 //!
 //! [`roster`] keeps the subscribers and the reservations of a running policy: classes that come,
 //! change and go while packets are queued. It gives the changes; whoever runs the links makes them.
+//! [`change`] keeps which policy runs, and which one comes back if nobody confirms it.
 
 #![forbid(unsafe_code)]
 
+pub mod change;
 pub mod client;
 pub mod document;
 pub mod fault;
@@ -24,6 +26,7 @@ pub mod rights;
 pub mod roster;
 pub mod server;
 pub mod supervision;
+pub mod tap;
 mod words;
 
 pub use fault::{Code, Fault};

@@ -3,6 +3,8 @@
 //! Reading is strict: a field that is not known, is given twice or has another kind of value is an
 //! error, and nothing is done then.
 
+pub mod change;
+
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,10 @@ use crate::fault::{Code, Fault};
 use crate::prefix::Prefix;
 use crate::reservations::{self, Reserve};
 use crate::rights::Right;
+use crate::tap::{self, Tap};
+use change::Change;
+
+pub mod top;
 
 /// The version of the protocol. A request without `v` is of version 1.
 pub const VERSION: u64 = 1;
@@ -47,6 +53,8 @@ pub enum Request {
         /// In which form.
         form: Form,
     },
+    /// `top`: what classes do.
+    Top(top::Top),
     /// `link.set`: another rate of a link.
     SetLink {
         /// The link.
@@ -62,6 +70,12 @@ pub enum Request {
     ListSubscribers,
     /// `reserve.add` and the others about reservations.
     Reserve(Reserve),
+    /// `tap.begin` and the others about taps.
+    Tap(Tap),
+    /// `drift.tell`: what a supervisor has seen that differs, by link.
+    TellDrift(Vec<(String, Vec<String>)>),
+    /// `apply` and the others about the policy that runs.
+    Change(Change),
 }
 
 /// In which form counters are asked for.
@@ -113,8 +127,10 @@ impl Request {
     /// What it needs.
     pub fn needs(&self) -> Right {
         match self {
-            Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
+            Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => Right::Read,
+            Request::Change(Change::History) => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
+            Request::TellDrift(_) | Request::Tap(_) | Request::Change(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
     }
@@ -144,14 +160,18 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
     let request = match envelope.op.as_str() {
         "status" => fields::<Nothing>(line).map(|_| Request::Status),
         "stat" => fields::<Stat>(line).and_then(Stat::request),
+        "top" => fields::<top::Written>(line).and_then(top::Written::request),
         "link.set" => fields::<SetLink>(line).and_then(SetLink::request),
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),
         "subscriber.list" => fields::<Nothing>(line).map(|_| Request::ListSubscribers),
+        "drift.tell" => fields::<TellDrift>(line).and_then(TellDrift::request),
         reservations::RESTORE => reservations::read_restore(line).map(Request::Reserve),
-        op => match reservations::op(op) {
-            Some(op) => reservations::read(op, line).map(Request::Reserve),
-            None => Err(unknown(op)),
+        op => match (reservations::op(op), change::read(op, line), tap::read(op, line)) {
+            (Some(op), ..) => reservations::read(op, line).map(Request::Reserve),
+            (None, Some(change), _) => change.map(Request::Change),
+            (None, None, Some(tap)) => tap.map(Request::Tap),
+            (None, None, None) => Err(unknown(op)),
         },
     };
     match request {
@@ -160,17 +180,17 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
     }
 }
 
-/// Words that have a meaning in the protocol, and that this version does not do: changes of the
-/// whole policy.
-const LATER: [&str; 5] = ["apply", "confirm", "rollback", "class.set", "stop"];
+/// A word that has a meaning in the protocol, and that this version does not do.
+const LATER: [&str; 1] = ["stop"];
 
 fn unknown(op: &str) -> Fault {
     if LATER.contains(&op) {
         return Fault::new(Code::Unsupported, format!("this altq does not do `{op}` yet"));
     }
     let shown: String = op.chars().take(40).collect();
-    Fault::usage(format!("there is no request `{shown}`"))
-        .help("docs/control.md has all requests: status, stat, link.set, subscriber.set, reserve.add and others")
+    Fault::usage(format!("there is no request `{shown}`")).help(
+        "docs/control.md has all requests: status, stat, top, apply, link.set, subscriber.set, reserve.add and others",
+    )
 }
 
 fn fields<T: DeserializeOwned>(line: &[u8]) -> Result<T, Fault> {
@@ -382,6 +402,35 @@ impl DeleteSubscribers {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TellDrift {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    links: Vec<Differs>,
+}
+
+/// What differs of a link, in a request that tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Differs {
+    /// The link.
+    pub link: String,
+    /// What differs, a sentence each.
+    pub drift: Vec<String>,
+}
+
+impl TellDrift {
+    fn request(self) -> Result<Request, Fault> {
+        let read = |one: Differs| Ok((name("link", one.link)?, one.drift));
+        self.links.into_iter().map(read).collect::<Result<_, Fault>>().map(Request::TellDrift)
+    }
+}
+
 fn bulk(count: usize) -> Result<(), Fault> {
     if count == 0 || count > BULK {
         let fault = Fault::usage(format!("a request is about 1 to {BULK} subscribers, not {count}"));
@@ -399,7 +448,7 @@ fn twice(ids: &mut [&str]) -> Result<(), Fault> {
 }
 
 /// Checks a name: of letters, digits, `_`, `.` and `-`, as in the native language.
-fn name(of: &str, text: String) -> Result<String, Fault> {
+pub(crate) fn name(of: &str, text: String) -> Result<String, Fault> {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     if !text.is_empty() && text.len() <= NAME && text.chars().all(good) {
         return Ok(text);

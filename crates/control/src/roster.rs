@@ -6,9 +6,10 @@
 //!
 //! Reservations ([`reserved`]) are made in the same way.
 
+pub mod followed;
 pub mod reserved;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use altq_config::{Class, Link, Path, Span};
@@ -81,8 +82,10 @@ struct Person {
 struct Tree {
     link: Arc<Link>,
     trial: Engine,
-    /// Number of the policy's own classes, which stay.
-    written: usize,
+    /// The policy's own link, as it is written.
+    policy: Arc<Link>,
+    /// The numbers of the policy's own classes.
+    own: HashSet<ClassId>,
     /// The policy's own rules, which stand behind those of reservations and subscribers.
     rules: RuleSet,
     spans: Vec<Span>,
@@ -372,15 +375,15 @@ impl Work {
 impl Tree {
     fn new(link: Arc<Link>) -> Result<Tree, SpecError> {
         let (trial, rules, spans) = (Engine::new(&link.spec)?, link.spec.rules.clone(), link.rules.clone());
-        let (written, leading, readers) = (link.classes.len(), Vec::new(), HashMap::new());
-        let (reserved, booked) = (Reserved::of(&link), Booked::of(&link));
-        Ok(Tree { link, trial, written, rules, spans, leading, readers, held: 0, reserved, booked })
+        let (own, leading, readers) = ((0..link.classes.len() as ClassId).collect(), Vec::new(), HashMap::new());
+        let (reserved, booked, policy) = (Reserved::of(&link), Booked::of(&link), link.clone());
+        Ok(Tree { link, policy, own, trial, rules, spans, leading, readers, held: 0, reserved, booked })
     }
 
     /// The class that a subscriber's class is to stand below.
     fn parent(&self, place: &Place) -> Result<ClassId, Fault> {
         let Some(name) = &place.within else { return Ok(self.link.class(PARENT).unwrap_or(ROOT)) };
-        let class = self.link.class(name).filter(|class| (*class as usize) < self.written);
+        let class = self.link.class(name).filter(|class| self.own.contains(class));
         class.ok_or_else(|| Fault::usage(format!("the policy's link `{}` has no class `{name}`", place.link)))
     }
 
@@ -521,19 +524,25 @@ fn of_engine(error: &SpecError) -> Fault {
 }
 
 /// A link without the numbers that no class has, and for each of its classes the number in `link`.
-/// What is worked out over all classes of a link, as promises are, is worked out of this.
+/// Parents stand before their children. What is worked out over all classes of a link, as promises
+/// are, is worked out of this.
 pub fn without_gaps(link: &Link) -> (Link, Vec<ClassId>) {
     let there = |id: ClassId| id == ROOT || !link.class_name(id).is_empty();
-    let kept: Vec<ClassId> = (0..link.spec.classes.len() as ClassId).filter(|id| there(*id)).collect();
-    let mut whole = link.clone();
-    if kept.len() == link.spec.classes.len() {
-        return (whole, kept);
+    let mut kept: Vec<ClassId> = (0..link.spec.classes.len() as ClassId).filter(|id| there(*id)).collect();
+    let parent = |id: ClassId| link.spec.classes.get(id as usize).map_or(ROOT, |spec| spec.parent);
+    let ordered = kept.iter().all(|id| *id == ROOT || parent(*id) < *id);
+    if ordered && kept.len() == link.spec.classes.len() {
+        return (link.clone(), kept);
+    }
+    if !ordered {
+        kept = parents_first(&link.children(), there);
     }
     let mut numbers = vec![ROOT; link.spec.classes.len()];
     for (new, old) in kept.iter().enumerate() {
         numbers[*old as usize] = new as ClassId;
     }
     let number = |old: ClassId| numbers.get(old as usize).copied().unwrap_or(ROOT);
+    let mut whole = link.clone();
     whole.spec.classes = kept
         .iter()
         .filter_map(|old| link.spec.classes.get(*old as usize))
@@ -542,7 +551,20 @@ pub fn without_gaps(link: &Link) -> (Link, Vec<ClassId>) {
     whole.classes = kept.iter().filter_map(|old| link.classes.get(*old as usize).cloned()).collect();
     whole.spec.rules.rules.iter_mut().for_each(|rule| rule.class = number(rule.class));
     whole.spec.default = link.spec.default.map(number);
+    if let Some(reservations) = &mut whole.reservations {
+        reservations.class = number(reservations.class);
+    }
     (whole, kept)
+}
+
+/// The classes of a tree, each before those below it.
+fn parents_first(children: &[Vec<ClassId>], there: impl Fn(ClassId) -> bool) -> Vec<ClassId> {
+    let (mut order, mut open) = (Vec::with_capacity(children.len()), vec![ROOT]);
+    while let Some(class) = open.pop() {
+        order.push(class);
+        open.extend(children.get(class as usize).into_iter().flatten().rev().filter(|child| there(**child)));
+    }
+    order
 }
 
 #[cfg(test)]

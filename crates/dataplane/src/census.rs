@@ -5,10 +5,13 @@
 //! which adds it up ([`Totals`](crate::stats::Totals)).
 
 use altq_engine::Engine;
+use altq_engine::packet::Packet;
 use altq_engine::sketch::Sketch;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
+use altq_monitor::FlowCounters;
 
+use crate::flows::{Flows, Taken};
 use crate::stats::Own;
 
 /// Classes that are counted in one turn of a loop. It takes about as long as two batches of
@@ -27,8 +30,21 @@ pub struct Census {
     sojourn: Vec<Sketch>,
     /// Classes that were removed since the last count. Another class may have got the number.
     removed: Vec<ClassId>,
-    /// What was counted so far, and since when.
-    begun: Option<(Nanos, Vec<Own>)>,
+    /// The flows of these packets, if somebody watches.
+    pub flows: Option<Flows>,
+    /// Counts for each one that is shown, and how many are left until the next one that is.
+    each: u32,
+    left: u32,
+    begun: Option<Begun>,
+}
+
+/// A count that is under way.
+struct Begun {
+    at: Nanos,
+    shown: bool,
+    /// What was counted so far.
+    classes: Vec<Own>,
+    flows: Vec<(ClassId, FlowCounters)>,
 }
 
 /// All classes, counted.
@@ -39,24 +55,35 @@ pub struct Counted {
     pub classes: Vec<Own>,
     /// Numbers whose classes were removed since the last count.
     pub removed: Vec<ClassId>,
+    /// Whether this count is shown, or is only for those who watch.
+    pub shown: bool,
+    /// What the classes' flows have sent.
+    pub flows: Taken,
 }
 
 impl Census {
-    /// For so many classes.
-    pub fn new(classes: usize) -> Census {
-        Census { sojourn: vec![Sketch::default(); classes], removed: Vec::new(), begun: None }
+    /// For so many classes. Of `each` counts one is shown.
+    pub fn new(classes: usize, each: u32) -> Census {
+        let sojourn = vec![Sketch::default(); classes];
+        Census { sojourn, removed: Vec::new(), flows: None, each, left: each, begun: None }
     }
 
     /// There are numbers for so many classes now.
     pub fn grow(&mut self, classes: usize) {
         self.sojourn.resize_with(classes.max(self.sojourn.len()), Sketch::default);
+        if let Some(flows) = &mut self.flows {
+            flows.grow(classes);
+        }
     }
 
     /// A packet of a class has left after this time.
     #[inline]
-    pub fn departed(&mut self, class: ClassId, waited: Nanos) {
+    pub fn departed(&mut self, class: ClassId, packet: &Packet, waited: Nanos) {
         if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
             sojourn.add(waited);
+        }
+        if let Some(flows) = &mut self.flows {
+            flows.departed(class, packet);
         }
     }
 
@@ -65,12 +92,23 @@ impl Census {
         if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
             *sojourn = Sketch::default();
         }
+        if let Some(flows) = &mut self.flows {
+            flows.removed(class);
+        }
         self.removed.push(class);
     }
 
     /// Begins to count, unless a count is under way.
     pub fn begin(&mut self, at: Nanos) {
-        self.begun.get_or_insert_with(|| (at, Vec::new()));
+        if self.begun.is_some() {
+            return;
+        }
+        self.left = self.left.saturating_sub(1);
+        let shown = self.left == 0;
+        if shown {
+            self.left = self.each;
+        }
+        self.begun = Some(Begun { at, shown, classes: Vec::new(), flows: Vec::new() });
     }
 
     /// Whether a count is under way.
@@ -86,11 +124,17 @@ impl Census {
         wire_bytes: impl Fn(ClassId) -> Option<u64>,
         most: usize,
     ) -> Option<Counted> {
-        let (_, classes) = self.begun.as_mut()?;
+        let Begun { classes, flows, .. } = self.begun.as_mut()?;
+        if let Some(watched) = &mut self.flows {
+            watched.take_back();
+        }
         let all = engine.numbers();
         classes.reserve_exact(all.saturating_sub(classes.len()));
         for class in classes.len()..all.min(classes.len().saturating_add(most)) {
             let id = class as ClassId;
+            if let Some(taken) = self.flows.as_mut().and_then(|watched| watched.take(id)) {
+                flows.push((id, taken));
+            }
             let sojourn = self.sojourn.get_mut(class).map(|sojourn| {
                 let packed = sojourn.packed();
                 if all > KEPT && sojourn.count() < FEW {
@@ -113,7 +157,8 @@ impl Census {
         if classes.len() < all {
             return None;
         }
-        let (at, classes) = self.begun.take()?;
-        Some(Counted { at, classes, removed: std::mem::take(&mut self.removed) })
+        let Begun { at, shown, classes, flows } = self.begun.take()?;
+        let flows = self.flows.as_ref().map(|watched| watched.hand_over(flows)).unwrap_or_default();
+        Some(Counted { at, classes, removed: std::mem::take(&mut self.removed), shown, flows })
     }
 }

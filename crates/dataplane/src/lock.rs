@@ -7,7 +7,8 @@
 //!
 //! A program that the holder starts has a copy of the socket from its fork to its exec, and keeps
 //! the name that long. Who drops a lock therefore shuts the socket down first: a name in use where
-//! nobody listens is about to be free, and is waited for.
+//! nobody listens is about to be free, and is waited for. So is that of a process that was killed
+//! and is not quite gone.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -52,11 +53,28 @@ impl Lock {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused && started.elapsed() < GIVEN_UP => {
                     sleep(Duration::from_millis(1));
                 }
+                Ok(holder) if is_ending(holder) && started.elapsed() < GIVEN_UP => sleep(Duration::from_millis(1)),
                 holder => {
                     return Err(Error::Held { name: interface.to_owned(), direction, holder: holder.unwrap_or(0) });
                 }
             }
         }
+    }
+}
+
+/// True if a process is about to be gone, so that its sockets are: it was killed, for example.
+fn is_ending(process: i32) -> bool {
+    // proc_pid_stat(5): behind the name in brackets the state, and six fields on the flags, of
+    // which 4 is PF_EXITING (linux/sched.h).
+    match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+        Ok(stat) => {
+            let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+            let state = fields.next().unwrap_or("");
+            let flags = fields.nth(5).and_then(|flags| flags.parse::<u32>().ok()).unwrap_or(0);
+            matches!(state, "Z" | "X") || flags & 4 != 0
+        }
+        // It is gone. A number of 0 is that of a process which this one cannot see.
+        Err(error) => process > 0 && error.kind() == ErrorKind::NotFound,
     }
 }
 
@@ -82,6 +100,20 @@ mod tests {
         drop(lock);
         Lock::take(&name, false).unwrap();
     }
+
+    /// A process that has ended and was not waited for is one that is ending; this one is not.
+    #[test]
+    fn who_is_ending_is_seen() {
+        assert!(!is_ending(std::process::id() as i32));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let begun = Instant::now();
+        while !is_ending(child.id() as i32) {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
+    }
+
     #[test]
     fn a_copy_of_a_lock_that_was_dropped_is_waited_for() {
         let name = format!("c{}", std::process::id());

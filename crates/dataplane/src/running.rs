@@ -13,6 +13,7 @@ use altq_engine::Change;
 use altq_engine::units::Nanos;
 
 use crate::bridge;
+use crate::bridge::Claim;
 use crate::bridge::xdp::Pairs;
 use crate::edge::Edge;
 use crate::error::Error;
@@ -20,13 +21,16 @@ use crate::gauge::Gauge;
 use crate::kernel;
 use crate::lock::Lock;
 use crate::nfqueue;
+use crate::nfqueue::steer::Fail;
 use crate::probe::Probe;
-use crate::shaper::{self, Look, Shaper, Tuning};
+use crate::shaper::{self, Ask, Look, Shaper, Tuning};
 use crate::snapshots::{self, Snapshots};
 use crate::stats::{Report, Totals};
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
+use crate::tap::{self, Tap};
+use crate::watched::{Seconds, Seen};
 use crate::ways::{Way, ways};
 
 /// Whether AF_XDP carries the bridges.
@@ -60,6 +64,13 @@ pub struct Options {
     /// True if rules of the firewall and qdiscs of the kernel stay at the end, for another process
     /// to take over or to take away ([`sweep`]).
     pub leave_rules: bool,
+    /// Claims the frames that come in at bridges, which the kernel forwards otherwise.
+    pub claim: Option<Claim>,
+    /// What becomes of packets of interfaces while no loop shapes them. With [`Fail::Closed`] rules
+    /// of the firewall stay however the loops end, as with `leave_rules`.
+    pub fail: Fail,
+    /// Takes what the classes of each link do, second by second, if somebody watches.
+    pub seen: Option<mpsc::Sender<Seen>>,
 }
 
 /// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
@@ -73,7 +84,7 @@ pub(crate) type Senders = BTreeMap<String, Handle>;
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     changes: mpsc::Sender<Vec<Change>>,
-    looks: mpsc::Sender<Look>,
+    asks: mpsc::Sender<Ask>,
     /// Wakes the loop.
     stop: Stop,
     /// Shows what the loop has sent, if the link's rate adapts.
@@ -89,6 +100,29 @@ impl Handle {
         sent
     }
 
+    /// Has the loop, which is woken, do something between two packets. False if it has ended.
+    fn ask(&self, ask: Ask) -> bool {
+        let sent = self.asks.send(ask).is_ok();
+        self.wake();
+        sent
+    }
+
+    /// Has the loop copy packets that leave.
+    pub fn tap(&self, tap: Box<Tap>) {
+        // The tap of a loop that has ended is dropped, which ends it.
+        self.ask(Ask::Tap(tap));
+    }
+
+    /// Has the loop copy none any more.
+    pub fn untap(&self) {
+        self.ask(Ask::Untap);
+    }
+
+    /// Wakes the loop.
+    pub fn wake(&self) {
+        self.stop.wake();
+    }
+
     /// Shows what the loop has sent, if the link's rate adapts.
     pub fn gauge(&self) -> Option<&Gauge> {
         self.gauge.as_ref()
@@ -97,11 +131,11 @@ impl Handle {
 
 /// Lets the loop of a link, which `stop` wakes, be reached: the ends of that go to the others.
 pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, stop: Stop, shaper: &mut Shaper<E>) {
-    let ((changes, to_change), (looks, to_look)) = (mpsc::channel(), mpsc::channel());
+    let ((changes, to_change), (asks, to_do)) = (mpsc::channel(), mpsc::channel());
     shaper.listen(to_change);
-    shaper.show(to_look);
+    shaper.hear(to_do);
     let gauge = link.adapt.is_some().then(|| shaper.gauge());
-    senders.insert(link.name.clone(), Handle { changes, looks, stop, gauge });
+    senders.insert(link.name.clone(), Handle { changes, asks, stop, gauge });
 }
 
 /// Reaches running links from another thread: the loops of those that altq itself executes, and
@@ -119,7 +153,7 @@ impl Reach {
     }
 
     /// Sends changes to the loop of a link, which is woken and makes them between two packets.
-    /// [`changes`] finds them. False if no such link has a loop.
+    /// [`altq_config::transition`] finds them. False if no such link has a loop.
     pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
         self.loops.get(link).is_some_and(|handle| handle.change(changes))
     }
@@ -128,11 +162,16 @@ impl Reach {
     /// packets. The loop does nothing else meanwhile, so the function must be short. False if no
     /// such link has a loop.
     pub fn look(&self, link: &str, look: Look) -> bool {
-        self.loops.get(link).is_some_and(|handle| {
-            let sent = handle.looks.send(look).is_ok();
-            handle.stop.wake();
-            sent
-        })
+        self.loops.get(link).is_some_and(|handle| handle.ask(Ask::Look(look)))
+    }
+
+    /// Copies packets that leave a link into a file, in a thread of its own, in place of a tap that
+    /// is there. `None` if no such link has a loop.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there can be no thread.
+    pub fn tap(&self, link: &str, wanted: tap::Wanted, file: File) -> Result<Option<tap::Tapping>, Error> {
+        self.loops.get(link).map(|handle| tap::start(handle, wanted, file)).transpose()
     }
 
     /// Sets a link that the kernel executes up in place of the one of its name, in the calling
@@ -255,12 +294,17 @@ pub(crate) struct Starting {
     pub spin: Nanos,
     /// True if rules of the firewall and qdiscs of the kernel stay at the end.
     pub leave_rules: bool,
+    /// Claims the frames that come in at bridges.
+    pub claim: Option<Claim>,
+    /// What becomes of packets while no loop shapes them.
+    pub fail: Fail,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
     /// What probes the links whose rates adapt.
     pub probes: Vec<Probe>,
     awake: Option<File>,
+    seen: Option<mpsc::Sender<Seen>>,
 }
 
 /// Counts the links whose packets wait in the kernel.
@@ -316,7 +360,7 @@ impl Starting {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
-        let Options { realtime, spin, processors, leave_rules, .. } = options;
+        let Options { realtime, spin, processors, leave_rules, claim, fail, seen, .. } = options;
         let (standing, probes) = (Standing::new(), Vec::new());
         let mut starting = Starting {
             stop,
@@ -326,11 +370,14 @@ impl Starting {
             holding,
             spin,
             leave_rules,
+            claim,
+            fail,
             realtime,
             processors,
             loops,
             probes,
             awake: None,
+            seen,
         };
         if realtime {
             match thread::stay_awake() {
@@ -350,7 +397,7 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, .. } = self;
+        let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, seen, .. } = self;
         let (send, reports) = mpsc::channel();
         let (show, snapshots) = snapshots::channel();
         let (say, said) = mpsc::channel();
@@ -395,7 +442,7 @@ impl Starting {
         drop(send);
         let count = Builder::new()
             .name("altq counters".to_owned())
-            .spawn(move || add_up(&reports, &show))
+            .spawn(move || add_up(&reports, &show, seen.as_ref()))
             .map_err(|source| Error::Io { what: "starting a thread", source })?;
         running.threads.push(count);
         for probe in probes {
@@ -418,14 +465,26 @@ impl Starting {
 
 /// Makes snapshots of what the loops tell, until the last one has ended.
 #[allow(clippy::unnecessary_wraps, reason = "the threads of running links end with a result")]
-fn add_up(reports: &mpsc::Receiver<Report>, show: &snapshots::Sender) -> Result<(), Error> {
-    let mut links: BTreeMap<String, (Totals, snapshots::Sender)> = BTreeMap::new();
-    for report in reports {
+fn add_up(
+    reports: &mpsc::Receiver<Report>,
+    show: &snapshots::Sender,
+    seen: Option<&mpsc::Sender<Seen>>,
+) -> Result<(), Error> {
+    let mut links: BTreeMap<String, (Totals, Seconds, snapshots::Sender)> = BTreeMap::new();
+    for mut report in reports {
         if !links.contains_key(report.link()) {
-            links.insert(report.link().to_owned(), (Totals::default(), show.of_link()));
+            links.insert(report.link().to_owned(), (Totals::default(), Seconds::default(), show.of_link()));
         }
-        if let Some((totals, show)) = links.get_mut(report.link()) {
-            show.offer(totals.sum(report));
+        let Some((totals, seconds, show)) = links.get_mut(report.link()) else { continue };
+        if let Some(seen) = seen
+            && let Some(second) = seconds.take(&mut report)
+        {
+            // If nobody watches any more, the rest goes on.
+            let _ = seen.send(second);
+        }
+        match report {
+            Report::Counts(counts) if !counts.shown => totals.hold(&counts),
+            report => show.offer(totals.sum(report)),
         }
     }
     Ok(())
@@ -526,19 +585,6 @@ pub fn sweep(links: &[&Link]) -> Result<(), Error> {
         }
     }
     result
-}
-
-/// The changes that turn the running link `from` into `to`, while its packets stay queued. There
-/// are none for a link that the kernel executes: [`Reach::replace`] sets `to` up.
-///
-/// # Errors
-/// Says what only a new start can change.
-pub fn changes(from: &Link, to: &Link, tuning: Tuning) -> Result<Vec<Change>, String> {
-    fits(from, to, tuning)?;
-    if to.path() == Some(Path::Kernel) {
-        return Ok(Vec::new());
-    }
-    altq_config::changes(from, to)
 }
 
 /// Checks that what the path of a running link has set up at the start also serves `to`. Nothing is

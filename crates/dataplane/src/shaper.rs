@@ -22,18 +22,20 @@ use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
 use altq_engine::shape::pacer;
 use altq_engine::spec::{ClassId, LinkSpec, Timer};
-use altq_engine::units::Nanos;
+use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Change, Departure, Engine};
 
 use crate::census::{self, Census, Counted};
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
+use crate::flows::Flows;
 use crate::gauge::Gauge;
 use crate::output::{DeviceOutput, Output};
 use crate::pool::Pool;
 use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::stats::{Counts, Report, Work};
+use crate::tap::Tap;
 
 /// A super-packet that takes longer than this at the link's rate is cut. The burst that
 /// `regulator auto` lets pass on a device takes no longer either.
@@ -51,6 +53,16 @@ fn secret() -> u64 {
 /// A function that looks at the engine of a loop, between two packets.
 pub type Look = Box<dyn FnOnce(&Engine) + Send>;
 
+/// What another thread asks of a loop, between two packets.
+pub(crate) enum Ask {
+    /// To be looked at.
+    Look(Look),
+    /// To copy packets that leave, in place of a tap before.
+    Tap(Box<Tap>),
+    /// To copy none any more.
+    Untap,
+}
+
 /// Settings of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
@@ -61,11 +73,23 @@ pub struct Tuning {
     pub interval: Option<Nanos>,
     /// Packets that the queues of classes to come may hold together: there are slots for them.
     pub room: usize,
+    /// Classes that may have counters of flows at a time, 5.9 kB each; 0: nobody watches flows.
+    /// Whoever does needs a count each second, however far apart snapshots are.
+    pub flows: usize,
+}
+
+impl Tuning {
+    /// For each snapshot, the counts; and the time between two counts.
+    fn counts(&self) -> (u32, Option<Nanos>) {
+        let seconds = if self.flows > 0 { self.interval.map_or(1, |interval| interval.div_ceil(SECOND)) } else { 1 };
+        let each = u32::try_from(seconds).unwrap_or(u32::MAX).max(1);
+        (each, self.interval.map(|interval| interval / Nanos::from(each)))
+    }
 }
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        Tuning { memory: 512 << 20, interval: Some(1_000_000_000), room: 0 }
+        Tuning { memory: 512 << 20, interval: Some(1_000_000_000), room: 0, flows: 0 }
     }
 }
 
@@ -111,6 +135,10 @@ pub struct Shaper<E, O = DeviceOutput> {
     changes: Option<Receiver<Vec<Change>>>,
     /// Functions that are to look at the engine.
     looks: Option<Receiver<Look>>,
+    /// What else other threads ask of it.
+    asks: Option<Receiver<Ask>>,
+    /// Copies packets that leave.
+    tap: Option<Box<Tap>>,
     /// Bytes that the link has charged for packets that have left the engine.
     charged: u64,
     /// Shows them to another thread.
@@ -197,6 +225,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let now = edge.now();
         let place = spec.rules.interfaces.iter().position(|name| name == interface);
         let flows = engine.keeps_flows().then(|| FlowHash::new(secret()));
+        let (counts, interval) = tuning.counts();
+        let mut census = Census::new(spec.classes.len(), counts);
+        census.flows = (tuning.flows > 0).then(|| Flows::new(spec.classes.len(), tuning.flows, secret(), pool.heads()));
         Ok(Shaper {
             name: link.name.clone(),
             edge,
@@ -217,13 +248,15 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             ends: Vec::new(),
             blocked: None,
             starved: false,
-            census: Census::new(spec.classes.len()),
+            census,
             work: Work::default(),
-            interval: tuning.interval,
+            interval,
             began: now,
-            next_count: tuning.interval.map(|interval| now + interval),
+            next_count: interval.map(|interval| now + interval),
             changes: None,
             looks: None,
+            asks: None,
+            tap: None,
             charged: 0,
             gauge: None,
         })
@@ -240,6 +273,11 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     /// turn, as with changes.
     pub fn show(&mut self, looks: Receiver<Look>) {
         self.looks = Some(looks);
+    }
+
+    /// Makes the loop do what comes by this channel, in its next turn, as with changes.
+    pub(crate) fn hear(&mut self, asks: Receiver<Ask>) {
+        self.asks = Some(asks);
     }
 
     /// Shows to others how much the loop has sent and whether packets wait in it.
@@ -293,6 +331,16 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             let changed = self.changes.is_some() && self.change(now);
             while let Some(look) = self.looks.as_ref().and_then(|looks| looks.try_recv().ok()) {
                 look(&self.engine);
+            }
+            while let Some(ask) = self.asks.as_ref().and_then(|asks| asks.try_recv().ok()) {
+                match ask {
+                    Ask::Look(look) => look(&self.engine),
+                    Ask::Tap(tap) => self.tap = Some(tap),
+                    Ask::Untap => self.tap = None,
+                }
+            }
+            if self.tap.as_mut().is_some_and(|tap| !tap.turn(now)) {
+                self.tap = None;
             }
             if self.next_count.is_some_and(|at| at <= now) {
                 self.next_count = self.interval.map(|interval| now + interval);
@@ -391,6 +439,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         found.key.interface = self.interface;
         self.edge.describe(handle, &mut found.key);
+        if let Some(flows) = &mut self.census.flows {
+            flows.arriving(&found.key);
+        }
         let mut packet = found.packet(handle);
         if let Some(hash) = &self.flows {
             (packet.flow, packet.hosts) = (hash.flow(&found.key), hash.hosts(&found.key));
@@ -435,6 +486,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) -> bool {
         if let Some(octet) = self.octets.get_mut(packet.handle as usize) {
             *octet = octet_of(&packet);
+        }
+        if let Some(flows) = &mut self.census.flows {
+            flows.waits(packet.handle);
         }
         self.engine.enqueue(now, class, packet);
         let dropped = self.engine.has_drops();
@@ -511,10 +565,14 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let Ok(filled) = drive::fill(&mut self.engine, now, &mut batch, |departure, taken| {
             let Departure { class, packet } = departure;
             self.charged += u64::from(packet.wire);
-            self.census.departed(class, now.saturating_sub(packet.arrived));
+            self.census.departed(class, &packet, now.saturating_sub(packet.arrived));
             // A meter or a queue has changed DSCP or ECN, so the frame's header is changed too.
             if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
                 remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
+            }
+            if let Some(tap) = &mut self.tap {
+                let (pool, handle) = (&self.pool, packet.handle);
+                tap.copy(now, class, pool.head(handle), pool.body(handle), pool.len(handle));
             }
             self.leaving.push(packet.handle);
             self.ends.extend(taken.end);
@@ -539,17 +597,19 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     fn count(&mut self, most: usize, last: bool) -> Option<Report> {
         let output = &self.output;
         let counted = self.census.count(&self.engine, |class| output.wire_bytes(class), most)?;
-        let Counted { at, classes, removed } = counted;
+        let Counted { at, classes, removed, shown, flows } = counted;
         Some(Report::Counts(Counts {
             link: self.name.clone(),
             at,
             began: self.began,
             last,
+            shown: shown || last,
             classes,
             removed,
             unclassified: self.engine.unclassified(),
             edge: self.edge.counters(),
             work: self.work,
+            flows,
         }))
     }
 

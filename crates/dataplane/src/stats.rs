@@ -7,6 +7,7 @@ use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, SECOND};
 
 use crate::edge::EdgeCounters;
+use crate::flows::Taken;
 
 /// What a loop tells at intervals.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct Counts {
     pub began: Nanos,
     /// True for the last count of a loop.
     pub last: bool,
+    /// False for a count between two snapshots, for those who watch.
+    pub shown: bool,
     /// By number, the classes.
     pub classes: Vec<Own>,
     /// Numbers whose classes were removed since the last count. Another class may have one now.
@@ -49,6 +52,8 @@ pub struct Counts {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// What the classes' flows have sent since the last count, if somebody watches.
+    pub flows: Taken,
 }
 
 /// The figures of a class alone, without those below it. Counters are since the start.
@@ -79,10 +84,47 @@ pub struct Totals {
     before: Vec<(u64, u64)>,
     /// By class: waiting times since the start, without those of classes below.
     waited: Vec<Packed>,
+    /// By class: waiting times of counts that made no snapshot; and what was removed before them.
+    held: Vec<Packed>,
+    removed: Vec<ClassId>,
     scratch: Sketch,
 }
 
 impl Totals {
+    /// Takes in a count that makes no snapshot: its waiting times belong to the next one.
+    pub fn hold(&mut self, counts: &Counts) {
+        self.held.resize_with(counts.classes.len().max(self.held.len()), Packed::default);
+        for class in &counts.removed {
+            if let Some(held) = self.held.get_mut(*class as usize) {
+                *held = Packed::default();
+            }
+        }
+        self.removed.extend(&counts.removed);
+        for (own, held) in counts.classes.iter().zip(&mut self.held).filter(|(own, _)| own.sojourn.count() > 0) {
+            self.scratch.clear();
+            self.scratch.merge_packed(held);
+            self.scratch.merge_packed(&own.sojourn);
+            *held = self.scratch.packed();
+        }
+    }
+
+    /// Adds the waiting times that were held to those of a count.
+    fn release(&mut self, counts: &mut Counts) {
+        for class in &counts.removed {
+            if let Some(held) = self.held.get_mut(*class as usize) {
+                *held = Packed::default();
+            }
+        }
+        counts.removed.append(&mut self.removed);
+        let held = std::mem::take(&mut self.held);
+        for (own, held) in counts.classes.iter_mut().zip(held).filter(|(_, held)| held.count() > 0) {
+            self.scratch.clear();
+            self.scratch.merge_packed(&held);
+            self.scratch.merge_packed(&own.sojourn);
+            own.sojourn = self.scratch.packed();
+        }
+    }
+
     /// The snapshot that follows from a report.
     pub fn sum(&mut self, report: Report) -> Snapshot {
         match report {
@@ -91,7 +133,8 @@ impl Totals {
         }
     }
 
-    fn add_up(&mut self, counts: Counts) -> Snapshot {
+    fn add_up(&mut self, mut counts: Counts) -> Snapshot {
+        self.release(&mut counts);
         let count = counts.classes.len();
         self.before.resize(count.max(self.before.len()), (0, 0));
         self.waited.resize_with(count.max(self.waited.len()), Packed::default);

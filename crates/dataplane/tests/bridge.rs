@@ -3,9 +3,12 @@
 
 mod world;
 
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, IntoRawFd};
 use std::time::Duration;
 
-use altq_dataplane::bridge::Options;
+use altq_config::Link;
+use altq_dataplane::bridge::{Bypass, Claim, Options};
 use world::{Bulk, policy, round_trips, run, world};
 
 #[test]
@@ -162,4 +165,51 @@ fn what_cannot_run_says_why() {
             .unwrap();
         assert!(error.contains(what), "{device}: {error}");
     }
+}
+
+/// Programs forward between the same interfaces as loops do, and only while nobody claims frames.
+#[test]
+fn the_kernel_forwards_what_nobody_claims() {
+    let Some(world) = world() else { return };
+    let policy = policy("link wan { device bridge a b  rate 1Gbit/s  scheduler fifo  class all { default } }");
+    let links: Vec<&Link> = policy.links.iter().collect();
+    let bypass = match world.middle.run(|| Bypass::new(&links)).unwrap() {
+        Ok(bypass) => bypass.unwrap(),
+        Err(error) => return eprintln!("SKIPPED: {error}"),
+    };
+    assert!(world.middle.run(|| bypass.fits(&links)).unwrap());
+    let listener = world.right.run(|| UdpSocket::bind("10.9.0.2:9").unwrap()).unwrap();
+    listener.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let sender = world.left.run(|| UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
+    let passes = || {
+        sender.send_to(b"x", "10.9.0.2:9").unwrap();
+        let copies = std::iter::from_fn(|| listener.recv(&mut [0; 1]).ok()).count();
+        assert!(copies <= 1, "{copies} copies");
+        copies == 1
+    };
+    // Before anybody has said so, perhaps another process forwards.
+    assert!(!passes());
+    bypass.forward();
+    assert!(passes());
+    // Super-packets and both directions, as by any bridge.
+    let bulk = Bulk::start(&world, "10.9.0.2:5001");
+    assert!(bulk.measure(Duration::from_millis(300)) > 100e6);
+    drop(bulk);
+    let number = bypass.as_fd().try_clone_to_owned().unwrap().into_raw_fd();
+    let claim = Claim::inherited(number, 300_000_000).unwrap();
+    claim.renew();
+    assert!(!passes(), "the claim holds for 300 ms, and nobody forwards");
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(passes(), "the claim has ended");
+    let options = Options { claim: Some(claim), ..Options::default() };
+    let Some(running) = run(&world, &policy, options) else { return };
+    for _ in 0..3 {
+        assert!(passes(), "the loop has claimed them");
+    }
+    running.stop();
+    running.wait().unwrap();
+    bypass.forward();
+    assert!(passes());
+    drop(bypass);
+    assert!(!passes());
 }

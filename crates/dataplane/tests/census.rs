@@ -3,7 +3,7 @@
 use altq_config::{Language, Link, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::shaper::{Shaper, Tuning};
-use altq_dataplane::stats::{Snapshot, Totals};
+use altq_dataplane::stats::{Report, Snapshot, Totals};
 use altq_dataplane::vnet::Vnet;
 
 const MS: u64 = 1_000_000;
@@ -38,16 +38,20 @@ fn frame(port: u16) -> Vec<u8> {
     bytes
 }
 
-/// Every snapshot while frames come for 100 ms.
-fn snapshots(link: &Link, interval: u64) -> Vec<Snapshot> {
-    let mut channel = Channel::new(200 * MS);
+/// A loop to which frames come for 100 ms.
+fn shaper(link: &Link, end: u64, tuning: Tuning) -> Shaper<Channel> {
+    let mut channel = Channel::new(end);
     for n in 0..2000u64 {
         // Every class gets a packet, and the first five hundred a second one.
         let port = 1000 + (n % u64::from(INNER * EACH)) as u16;
         channel.arrive(Timed { at: n * 50_000, bytes: frame(port), vnet: Vnet::default() });
     }
-    let tuning = Tuning { memory: 64 << 20, interval: Some(interval), ..Tuning::default() };
-    let mut shaper = Shaper::new(link, "a", channel, tuning).unwrap();
+    Shaper::new(link, "a", channel, Tuning { memory: 64 << 20, ..tuning }).unwrap()
+}
+
+/// Every snapshot while they come.
+fn snapshots(link: &Link, interval: u64) -> Vec<Snapshot> {
+    let mut shaper = shaper(link, 200 * MS, Tuning { interval: Some(interval), ..Tuning::default() });
     let (mut totals, mut all) = (Totals::default(), Vec::new());
     shaper.run(|report| all.push(totals.sum(report))).unwrap();
     all
@@ -101,4 +105,60 @@ fn a_rate_is_that_of_the_time_between_two_counts() {
         let rate = pair[1].classes[0].rate_bit_s as f64;
         assert!((rate / 80e6 - 1.0).abs() < 0.02, "{rate} at {}", pair[1].at);
     }
+}
+
+#[test]
+fn flows_and_waits_are_those_of_the_packets_that_a_class_has_sent() {
+    let link = many();
+    let mut shaper = shaper(&link, 200 * MS, Tuning { interval: Some(10 * MS), flows: 1000, ..Tuning::default() });
+    let mut before = vec![0; link.spec.classes.len()];
+    let (mut counts, mut largest) = (0, 0);
+    shaper
+        .run(|report| {
+            let Report::Counts(mut report) = report else { panic!("the loop counts") };
+            let mut flows = vec![0; before.len()];
+            for (class, summary) in report.flows.summaries() {
+                flows[class as usize] = summary.total().bytes;
+                // All packets of a class are of one flow: to its port, from port 0.
+                let listed = summary.listed();
+                assert_eq!((listed.len(), summary.others().bytes), (1, 0), "class {class}");
+                let name = link.class_name(class);
+                assert_eq!(format!("c{}", listed[0].key.dport() - 1000), name);
+                largest = largest.max(listed[0].at_least.packets);
+            }
+            for (class, own) in report.classes.iter().enumerate() {
+                let sent = own.counters.sent_bytes - before[class];
+                assert_eq!((flows[class], own.sojourn.count() * 500), (sent, sent), "class {class} of count {counts}");
+                before[class] = own.counters.sent_bytes;
+            }
+            counts += 1;
+        })
+        .unwrap();
+    assert!(counts > 15 && largest >= 1, "{counts} {largest}");
+    assert_eq!(before.iter().sum::<u64>(), 2000 * 500);
+}
+
+#[test]
+fn those_who_watch_have_seconds_between_snapshots() {
+    let link = many();
+    let s = 1000 * MS;
+    let mut shaper = shaper(&link, 4 * s, Tuning { interval: Some(3 * s), flows: 1000, ..Tuning::default() });
+    let (mut totals, mut times, mut snapshots) = (Totals::default(), Vec::new(), Vec::new());
+    shaper
+        .run(|report| {
+            let Report::Counts(counts) = &report else { panic!("the loop counts") };
+            times.push((counts.at / (s / 10), counts.shown));
+            match report {
+                Report::Counts(counts) if !counts.shown => totals.hold(&counts),
+                report => snapshots.push(totals.sum(report)),
+            }
+        })
+        .unwrap();
+    assert_eq!(times[..3], [(10, false), (20, false), (30, true)], "{times:?}");
+    assert!(times.last().is_some_and(|(_, shown)| *shown));
+    // What was counted in the first second belongs to the snapshot of three.
+    let first = &snapshots[0];
+    assert_eq!((first.since, first.at / s, first.classes[0].sojourn.count()), (first.began, 3, 2000));
+    assert_eq!((snapshots.len(), snapshots[1].classes[0].sojourn.count()), (2, 0));
+    assert_eq!(snapshots[1].classes[0].sojourn_total.count(), 2000);
 }

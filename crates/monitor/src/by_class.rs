@@ -45,6 +45,20 @@ impl<T> ByClass<T> {
         }
     }
 
+    /// Gives the classes other numbers: `new` has one for each old number, or none for a class that
+    /// is gone, whose pieces go.
+    pub(crate) fn renumber(&mut self, new: &[Option<ClassId>], classes: usize) {
+        let old = std::mem::replace(&mut self.all, (0..classes).map(|_| None).collect());
+        self.busy = 0;
+        for (new, steps) in new.iter().zip(old) {
+            let place = new.and_then(|class| self.all.get_mut(class as usize));
+            if let (Some(place), Some(steps)) = (place, steps) {
+                *place = Some(steps);
+                self.busy += 1;
+            }
+        }
+    }
+
     /// Bytes of memory held; `of` says what a piece holds.
     pub(crate) fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
         let held = self.present().map(|(_, steps)| size_of::<Steps<T>>() + steps.memory(&of));

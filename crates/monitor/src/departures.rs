@@ -102,6 +102,22 @@ impl Departures {
         taken.append(&mut self.busy);
     }
 
+    /// Ends the second of one class: takes its counters, if it has sent. It must be called at the
+    /// moment at which the engine's counters of this class are taken. What the class sends from now
+    /// on belongs to its next second.
+    pub fn take_class(&mut self, class: ClassId) -> Option<FlowCounters> {
+        let place = std::mem::take(self.places.get_mut(class as usize)?);
+        let at = (place as usize).checked_sub(1).filter(|at| *at < self.busy.len())?;
+        let (_, counters) = self.busy.swap_remove(at);
+        // The last one has its place now.
+        if let Some((moved, _)) = self.busy.get(at)
+            && let Some(place_of_moved) = self.places.get_mut(*moved as usize)
+        {
+            *place_of_moved = place;
+        }
+        Some(counters)
+    }
+
     /// Takes counters back that were taken, and forgets what they have counted.
     pub fn give_back(&mut self, counters: impl IntoIterator<Item = FlowCounters>) {
         for mut counters in counters {
@@ -161,6 +177,24 @@ mod tests {
         departures.take(&mut taken);
         let totals: Vec<_> = taken.iter().map(|(class, counters)| (*class, counters.total().bytes)).collect();
         assert_eq!(totals, [(0, 5), (1, 1)]);
+    }
+
+    #[test]
+    fn classes_end_their_seconds_one_by_one() {
+        let mut departures = Departures::new(4, 4, 7);
+        (0..4).for_each(|class| departures.add(class, &flow(class), 100 + class));
+        let bytes = |counters: Option<FlowCounters>| counters.map(|counters| counters.total().bytes);
+        assert_eq!(bytes(departures.take_class(1)), Some(101));
+        assert_eq!(bytes(departures.take_class(1)), None);
+        // Class 3 took the place of class 1, and goes on counting there.
+        departures.add(3, &flow(3), 7);
+        assert_eq!(bytes(departures.take_class(3)), Some(110));
+        departures.give_back([FlowCounters::new(COUNTERS)]);
+        departures.add(1, &flow(1), 5);
+        assert_eq!(
+            [0, 1, 2, 3, 9].map(|class| bytes(departures.take_class(class))),
+            [Some(100), Some(5), Some(102), None, None]
+        );
     }
 
     #[test]

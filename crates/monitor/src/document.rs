@@ -124,6 +124,9 @@ pub struct Class {
     /// Bytes of the window that are not certain to belong to one of them: with their
     /// `bytes_at_least` they are the window's `sent_bytes`. Null where no flows were asked for.
     pub other_bytes: Option<u64>,
+    /// What it got in each of the last seconds, the oldest first, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub line_bit_s: Vec<u64>,
 }
 
 /// How long packets waited.
@@ -195,6 +198,8 @@ pub struct More {
     pub overlimits: Option<u64>,
     /// Its flows; `None` where they were not asked for.
     pub flows: Option<Flows>,
+    /// What it got in each of the last seconds.
+    pub line_bit_s: Vec<u64>,
 }
 
 impl Link {
@@ -293,6 +298,7 @@ impl Class {
             window: row.total,
             other_bytes: more.flows.as_ref().map(|flows| flows.others.bytes),
             flows: more.flows.map(|flows| flows.listed().iter().map(Flow::of).collect()).unwrap_or_default(),
+            line_bit_s: more.line_bit_s,
         }
     }
 

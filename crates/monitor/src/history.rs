@@ -10,6 +10,7 @@
 //! are numbers there; [`renumber`](History::renumber) brings them to the numbers of another policy.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
@@ -135,36 +136,64 @@ impl History {
         self.held
     }
 
-    /// By old number: the number that a class has among other names, or that of the link.
-    fn new_numbers(&self, names: &[String]) -> Vec<ClassId> {
-        let numbers: HashMap<&str, ClassId> = names.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
-        self.names.iter().map(|name| numbers.get(name.as_str()).copied().unwrap_or(ROOT)).collect()
+    /// A history of slices that an earlier process has kept, each with the names of the classes as
+    /// they were then, the oldest first. They get the numbers of `names`.
+    pub fn restored(
+        names: Vec<String>,
+        limit: usize,
+        seconds: Vec<(Slice, Arc<[String]>)>,
+        quarters: Vec<(Slice, Arc<[String]>)>,
+    ) -> History {
+        let mut history = History::new(names, limit);
+        let numbered = |slices: Vec<(Slice, Arc<[String]>)>| {
+            let mut known: Option<(Arc<[String]>, Vec<ClassId>)> = None;
+            let mut number = |slice: Slice, old: Arc<[String]>| {
+                let (_, new) = match known.take().filter(|(of, _)| Arc::ptr_eq(of, &old)) {
+                    Some(same) => known.insert(same),
+                    None => known.insert((old.clone(), new_numbers(&old, &history.names))),
+                };
+                if is_same(new) { slice } else { slice.renumbered(new) }
+            };
+            slices.into_iter().map(|(slice, old)| number(slice, old)).collect::<VecDeque<Slice>>()
+        };
+        (history.seconds, history.quarters) = (numbered(seconds), numbered(quarters));
+        let until = history.quarters.back().map_or(0, |quarter| quarter.to);
+        history.pending = history.seconds.iter().filter(|second| second.from >= until).count();
+        history.held = history.seconds.iter().chain(&history.quarters).map(Slice::memory).sum();
+        history.trim();
+        history
     }
 
     /// Brings the points to the numbers of other classes, by name, and sets the memory that the
     /// history may take. What a class did that does not exist any more goes to the link itself, as
     /// it does in the engine's counters.
     pub fn renumber(&mut self, names: Vec<String>, limit: usize) {
-        let new = self.new_numbers(&names);
-        if new.iter().zip(0..).any(|(new, old): (&ClassId, ClassId)| *new != old) {
+        let new = new_numbers(&self.names, &names);
+        if !is_same(&new) {
             for slice in self.seconds.iter_mut().chain(&mut self.quarters) {
-                let mut points: BTreeMap<ClassId, Point> = BTreeMap::new();
-                for (class, point) in slice.points() {
-                    let class = new.get(class as usize).copied().unwrap_or(ROOT);
-                    let sum = points.entry(class).or_default();
-                    let times = if class == ROOT && sum.p99 > point.p99 { *sum } else { point };
-                    sum.add(&point);
-                    (sum.p50, sum.p99) = (times.p50, times.p99);
-                }
-                let lent = slice.lent_by_idle;
-                *slice = Slice::new(slice.from, slice.to, slice.seconds, points);
-                slice.lent_by_idle = slice.lent_by_idle.saturating_add(lent);
+                *slice = slice.renumbered(&new);
             }
         }
         (self.names, self.limit) = (names, limit);
         self.held = self.seconds.iter().chain(&self.quarters).map(Slice::memory).sum();
         self.trim();
     }
+}
+
+/// By old number: the number that a class has among other names, or that of the link. A number that
+/// no class had, whose name is empty, stays: nothing was done under it.
+fn new_numbers(old: &[String], new: &[String]) -> Vec<ClassId> {
+    let numbers: HashMap<&str, ClassId> = new.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
+    let number = |(name, at): (&String, ClassId)| match name.is_empty() {
+        true => at,
+        false => numbers.get(name.as_str()).copied().unwrap_or(ROOT),
+    };
+    old.iter().zip(0..).map(number).collect()
+}
+
+/// Whether classes keep their numbers.
+fn is_same(new: &[ClassId]) -> bool {
+    new.iter().zip(0..).all(|(new, old): (&ClassId, ClassId)| *new == old)
 }
 
 #[cfg(test)]
@@ -232,6 +261,25 @@ mod tests {
             assert!(seconds >= 60 || quarters <= 1, "{limit}: {quarters} quarters and {seconds} seconds");
             assert_eq!(history.seconds().next_back().unwrap().to, 3000 * S);
         }
+    }
+
+    #[test]
+    fn kept_slices_make_a_history_again() {
+        let history = filled(40, 1 << 20);
+        let old: Arc<[String]> = history.names().to_vec().into();
+        let with = |slices: Vec<Slice>| slices.into_iter().map(|slice| (slice, old.clone())).collect::<Vec<_>>();
+        let back = |slice: &Slice| Slice::decoded(&slice.encoded()).unwrap();
+        let (seconds, quarters) = (history.seconds().map(back).collect(), history.quarters().map(back).collect());
+        // a and b have changed places, and a number lies between them that no class has.
+        let new = names(&["link", "b", "", "a"]);
+        let mut kept = History::restored(new, 1 << 20, with(seconds), with(quarters));
+        let sums = |history: &History, class: ClassId| -> u64 {
+            history.of_class(class, 0, Nanos::MAX).map(|(_, _, _, point)| point.sent_bytes).sum()
+        };
+        assert_eq!([0, 1, 2, 3].map(|class| sums(&kept, class)), [0, 4, 0, (0..40).sum()]);
+        // Ten seconds are in no quarter yet.
+        kept.push_quarter(&HashMap::new());
+        assert_eq!(kept.quarters().map(|slice| slice.seconds).collect::<Vec<_>>(), [15, 15, 10]);
     }
 
     #[test]

@@ -82,14 +82,20 @@ impl Flows {
     pub fn listed(&self) -> &[Counted<FlowKey>] {
         self.summary.listed()
     }
+
+    /// The same with at most `most` of them; the others are part of the rest.
+    pub fn shortened(self, most: usize) -> Flows {
+        let left_out: Amount = self.listed().iter().skip(most).map(|counted| counted.at_least).sum();
+        Flows { others: self.others + left_out, summary: self.summary.shortened(most) }
+    }
 }
 
 /// The monitor of a link.
 #[derive(Debug)]
 pub struct Monitor {
-    tree: Arc<Tree>,
+    pub(crate) tree: Arc<Tree>,
     limits: Limits,
-    history: History,
+    pub(crate) history: History,
     delays: ByClass<Packed>,
     flows: ByClass<Summary<FlowKey>>,
     /// Counters of the last second, with those of the classes below.
@@ -139,19 +145,26 @@ impl Monitor {
         }
     }
 
-    /// Other classes, or other guarantees, from now on. Where the classes' names or numbers differ,
-    /// the windows begin anew; the history goes on, by name.
+    /// Other classes, or other guarantees, from now on. Windows and history go on, by name. What a
+    /// class did that is gone is the link's from now on, without its flows and delays. A class
+    /// without a name is a number that no class has.
     pub fn set_tree(&mut self, tree: Tree) {
         let (old, new) = (names(&self.tree), names(&tree));
         if old != new {
-            let numbers: HashMap<&str, usize> = old.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
-            let before = |name: &String| numbers.get(name.as_str()).and_then(|at| self.before.get(*at)).copied();
-            self.before = new.iter().map(|name| before(name).unwrap_or_default()).collect();
-            self.delays = ByClass::new(tree.len(), self.limits.delays);
-            self.flows = ByClass::new(tree.len(), self.limits.flows);
+            let numbers: HashMap<&str, ClassId> = new.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
+            let number = |name: &String| numbers.get(name.as_str()).copied().filter(|_| !name.is_empty());
+            let moved: Vec<Option<ClassId>> = old.iter().map(number).collect();
+            let mut before = vec![Counters::default(); new.len()];
+            for (to, counters) in moved.iter().zip(&self.before) {
+                if let Some(place) = to.and_then(|to| before.get_mut(to as usize)) {
+                    *place = *counters;
+                }
+            }
+            self.before = before;
+            self.delays.renumber(&moved, tree.len());
+            self.flows.renumber(&moved, tree.len());
             self.limited_by.clear();
             self.history.renumber(new, self.limits.history);
-            self.since = self.now.map_or(0, |now| now + 1);
         }
         self.tree = Arc::new(tree);
     }
@@ -169,6 +182,11 @@ impl Monitor {
     /// The engine's counters of the last second.
     pub fn counters(&self) -> &[Counters] {
         &self.before
+    }
+
+    /// Packets that were dropped since the start because they had no class.
+    pub fn unclassified(&self) -> u64 {
+        self.unclassified
     }
 
     /// Bytes of memory held.

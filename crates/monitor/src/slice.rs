@@ -4,7 +4,9 @@
 //! bits to a byte, LEB128): some 20 bytes for a class with a few packets, 40 for one with
 //! gigabytes. Counters are kept exactly. Times are kept to 1/256.
 
-use altq_engine::spec::ClassId;
+use std::collections::BTreeMap;
+
+use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +132,40 @@ impl Slice {
     /// The point of a class; `None` if it did nothing.
     pub fn point(&self, class: ClassId) -> Option<Point> {
         self.points().take_while(|(at, _)| *at <= class).find(|(at, _)| *at == class).map(|(_, point)| point)
+    }
+
+    /// The same of classes with other numbers. `new` has them by old number.
+    pub fn renumbered(&self, new: &[ClassId]) -> Slice {
+        let mut points: BTreeMap<ClassId, Point> = BTreeMap::new();
+        for (class, point) in self.points() {
+            let class = new.get(class as usize).copied().unwrap_or(ROOT);
+            let sum = points.entry(class).or_default();
+            let times = if class == ROOT && sum.p99 > point.p99 { *sum } else { point };
+            sum.add(&point);
+            (sum.p50, sum.p99) = (times.p50, times.p99);
+        }
+        let mut slice = Slice::new(self.from, self.to, self.seconds, points);
+        slice.lent_by_idle = slice.lent_by_idle.saturating_add(self.lent_by_idle);
+        slice
+    }
+
+    /// Its bytes, for another process: four numbers, then the points.
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(40 + self.packed.len());
+        for number in [self.from, self.to, u64::from(self.seconds), self.lent_by_idle] {
+            put(&mut bytes, number);
+        }
+        bytes.extend_from_slice(&self.packed);
+        bytes
+    }
+
+    /// The slice of these bytes; `None` if they break off before the points.
+    pub fn decoded(bytes: &[u8]) -> Option<Slice> {
+        let mut rest = bytes;
+        let (from, to) = (take(&mut rest)?, take(&mut rest)?);
+        let seconds = u32::try_from(take(&mut rest)?).ok()?;
+        let lent_by_idle = take(&mut rest)?;
+        Some(Slice { from, to, seconds, lent_by_idle, packed: rest.into() })
     }
 
     /// Bytes of memory held.

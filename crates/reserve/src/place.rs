@@ -107,6 +107,12 @@ impl Place {
         self
     }
 
+    /// The same place where the engine has other numbers for the classes.
+    pub fn renumbered(mut self, number: impl Fn(ClassId) -> ClassId) -> Place {
+        (self.id, self.default) = (number(self.id), self.default.map(&number));
+        self
+    }
+
     /// The name of the class with that of its link, `LINK/CLASS`: what `within_class` may be.
     pub fn path(&self) -> String {
         format!("{}/{}", self.link, self.class)

@@ -188,6 +188,21 @@ impl Table {
         }
     }
 
+    /// The reservations that another place has no room for, and why: those that
+    /// [`set_place`](Table::set_place) would take away.
+    pub fn misfits(&self, place: Place) -> Vec<(u64, String)> {
+        let mut room = Room::new(place);
+        self.left.iter().for_each(|(_, held)| room.take(held));
+        let mut misfits = Vec::new();
+        for there in self.by_id.values() {
+            match room.ask(&there.asked(), None) {
+                Ok(held) => room.take(&held),
+                Err(refusal) => misfits.push((there.id, refusal.reason)),
+            }
+        }
+        misfits
+    }
+
     /// The policy has changed, and the engine with it. Reservations that the new class has no room
     /// for are taken away, those of lower numbers being kept first; the others get the words that
     /// follow from the new one, and last no longer than it allows. The rules of the policy and of

@@ -1,17 +1,22 @@
 //! The commands, each in a file of its own. Those that need the simulator, the lab or pages are
-//! built with the feature `experiments`, which a router does not need.
+//! built with the feature `experiments`, which a router does not need; `web` has a feature of its
+//! own.
 
+pub mod apply;
 #[cfg(feature = "experiments")]
 pub mod bench;
 pub mod check;
+pub mod completions;
 pub mod convert;
 #[cfg(feature = "experiments")]
 pub mod demo;
+pub mod edit;
 #[cfg(feature = "experiments")]
 pub mod experiments;
 #[cfg(feature = "experiments")]
 pub mod lab;
 pub mod link;
+pub mod man;
 #[cfg(feature = "experiments")]
 pub mod replay;
 #[cfg(feature = "experiments")]
@@ -24,4 +29,8 @@ pub mod stat;
 pub mod status;
 pub mod stop;
 pub mod subscriber;
+pub mod tap;
+pub mod top;
 pub mod traffic;
+#[cfg(feature = "web")]
+pub mod web;

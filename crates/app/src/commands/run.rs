@@ -1,27 +1,37 @@
 //! `altq run`: shapes real interfaces until stopped (docs/run.md).
 
 mod answers;
+mod apply;
 mod away;
 mod confined;
+mod course;
+mod drift;
+mod fail;
 mod heart;
+mod keep;
 mod listen;
 mod live;
+mod memory;
+mod monitors;
 mod reload;
 mod reservations;
 mod shaped;
 mod stat;
 mod supervise;
 mod table;
+mod taps;
 #[cfg(feature = "experiments")]
 mod tool;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use altq_config::literal;
 use altq_config::{Link, Path, Policy};
+use altq_dataplane::bridge::Claim;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::{Error as LinkError, Options, Running, Xdp};
@@ -34,9 +44,11 @@ use crate::notify::Manager;
 use crate::output;
 use crate::policy::{PolicyFile, print_findings};
 use crate::socket::Socket;
-use heart::Wire;
+use course::Course;
+use heart::{Told, Wire};
+use keep::Keep;
 use listen::{Opened, Wanted};
-use live::Live;
+use live::{Known, Live};
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -109,9 +121,25 @@ pub struct Args {
     /// With --supervise: the worker keeps all rights, and may open files and start programs
     #[arg(long, conflicts_with = "user")]
     unconfined: bool,
+    #[command(flatten)]
+    fail: fail::Args,
+    /// Memory for the history that `altq top` shows, of all links together, such as 64Mbytes; 0:
+    /// nobody watches classes and flows
+    #[arg(long, value_name = "SIZE", default_value = "16Mbytes", value_parser = history)]
+    history: u64,
+    /// The descriptor of the history's memory, which a supervisor gives its worker
+    #[arg(long, hide = true, requires = "worker")]
+    worker_history: Option<i32>,
     /// What a supervisor gives its worker as standard input
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
+    /// The descriptor by which a worker claims the frames of bridges, which the kernel forwards
+    /// otherwise
+    #[arg(long, hide = true, requires = "worker")]
+    claim: Option<i32>,
+    /// Folder in which altq keeps which policy comes back [default: /var/lib/altq]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Says to a worker that it will be given the reservations of the one before
     #[arg(long, hide = true, requires = "worker")]
     awaits_reservations: bool,
@@ -155,6 +183,18 @@ fn patience(word: &str) -> Result<Nanos, String> {
     }
 }
 
+/// The least and the most memory for the history, in bytes. With 10,000 busy classes five minutes
+/// take 60 MB.
+const HISTORY: std::ops::RangeInclusive<u64> = 1_000_000..=4_000_000_000;
+
+fn history(word: &str) -> Result<u64, String> {
+    match literal::size(word)? {
+        0 => Ok(0),
+        size if HISTORY.contains(&size) => Ok(size),
+        _ => Err("1Mbytes to 4000Mbytes, or 0".into()),
+    }
+}
+
 fn mode(word: &str) -> Result<u32, String> {
     match u32::from_str_radix(word, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
@@ -176,11 +216,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Usage);
     }
     let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
-    let policy = match &wire {
-        None => args.policy.load(),
-        Some(wire) => reload::first(wire)?,
+    let begun = match &wire {
+        None if args.detach => args.policy.load().map(|policy| (Told::new(0, &args.policy, &policy), policy, None)),
+        None => keep::begin(args).map(|(policy, told, keeper)| (told, policy, Some(keeper))),
+        Some(wire) => reload::first(wire)?.map(|(policy, told)| (told, policy, None)),
     };
-    let Some(policy) = policy else { return Ok(Exit::Usage) };
+    let Some((told, policy, keeper)) = begun else { return Ok(Exit::Usage) };
     let links = match choose(&policy, args.link.as_deref()) {
         Ok(links) => links,
         Err(message) => {
@@ -204,17 +245,26 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             Ok(socket) => socket,
             Err(exit) => return Ok(exit),
         };
-        return supervise::supervise(args, &policy, &links, socket.as_ref());
+        let Some(keeper) = keeper else { return Ok(Exit::Usage) };
+        return supervise::supervise(args, (told, keeper), drift::files(&policy), &links, socket.as_ref());
     }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     let room = args.subscribers as usize * QUEUE;
-    let tuning = Tuning { interval: Some(args.interval), room, ..Tuning::default() };
+    let watched = monitors::watched(args.history);
+    let flows = if watched.is_some() { monitors::FLOWS } else { 0 };
+    let tuning = Tuning { interval: Some(args.interval), room, flows, ..Tuning::default() };
+    let (see, seen) = watched.unzip();
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
     // Whoever may start no program takes no rules away: the supervisor does.
     let leave_rules = args.worker.is_some() && !args.unconfined;
-    let options = Options { tuning, realtime: args.realtime, spin: args.spin, processors, xdp, leave_rules };
+    let patience = args.watchdog.unwrap_or(supervise::PATIENCE);
+    let claim = args.claim.map(|number| Claim::inherited(number, patience)).transpose();
+    let claim = claim.context("the frames of bridges cannot be claimed")?;
+    let (realtime, spin, fail) = (args.realtime, args.spin, args.fail.fail());
+    let options =
+        Options { tuning, realtime, spin, processors, xdp, leave_rules, fail, claim: claim.clone(), seen: see };
     let failed = |error: LinkError| {
         eprintln!("altq run: {error}");
         Exit::of_link(&error)
@@ -227,6 +277,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(socket) => socket,
         Err(exit) => return Ok(exit),
     };
+    // Whoever is confined opens it no more.
+    let kept = args.worker_history.and_then(monitors::inherited);
     if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
     }
@@ -238,17 +290,32 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     for note in running.notes() {
         eprintln!("altq run: {note}");
     }
-    let live = Live::new(&links, running.reach().clone(), tuning);
+    let keep = match (&wire, keeper) {
+        (None, Some(mut keeper)) => {
+            keeper.started(&told.text);
+            Keep::Here(Box::new(Mutex::new(keeper)))
+        }
+        (Some(wire), _) => Keep::There(wire.clone()),
+        (None, None) => return Ok(Exit::Usage),
+    };
+    let known = Known { course: Course::new(told, reservations::time().now), keep, only: args.link.clone() };
+    let live = Live::new(&links, running.reach().clone(), tuning, known);
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
     if args.awaits_reservations {
         reservations::await_those_before(&live);
     }
+    if let Some(seen) = seen {
+        monitors::start(live.clone(), seen, args.history, kept).context("classes cannot be watched")?;
+    }
     let stop = running.stopper();
+    if args.worker.is_none() && socket.is_some() {
+        live.watch(&policy, &links).context("no thread can be started")?;
+    }
     let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;
     let manager = args.worker.is_none().then(Manager::of_environment);
     if let Some(wire) = wire.clone() {
-        heart::start(wire, running.reach().clone(), stop).context("the supervisor cannot be told")?;
+        heart::start(wire, running.reach().clone(), claim, stop).context("the supervisor cannot be told")?;
     }
     if let Some(manager) = &manager {
         manager.tell("READY=1");
@@ -259,7 +326,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     drop(answering);
     running.stop();
-    if let Err(error) = running.wait() {
+    if let Err(error) = running.wait().and_then(|()| args.fail.lift(&links, args.worker.is_some())) {
         eprintln!("altq run: {error}");
         return Ok(Exit::of_link(&error));
     }
@@ -277,12 +344,17 @@ fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
         ("--spin", args.spin > 0),
         ("--processors", !args.processors.is_empty()),
         ("--xdp", args.xdp != Choice::Off),
+        ("--fail closed", args.fail.is_closed()),
     ];
     given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
 }
 
 /// Why an option has no place beside the others.
 fn misplaced(args: &Args) -> Option<String> {
+    if args.policy.file.as_os_str() == "-" {
+        let why = "the policy is read again at SIGHUP, which standard input cannot be";
+        return Some(format!("{why}; write it to a file (`altq check -` takes it as it is)"));
+    }
     if args.detach
         && let Some(option) = of_loops(args).next()
     {
@@ -290,6 +362,9 @@ fn misplaced(args: &Args) -> Option<String> {
             "{option} is about loops of altq's own, but with --detach the kernel alone executes the links; leave one \
              of the two out"
         ));
+    }
+    if let Some(why) = args.fail.misplaced() {
+        return Some(why);
     }
     let of_workers =
         [("--watchdog", args.watchdog.is_some()), ("--user", args.user.is_some()), ("--unconfined", args.unconfined)];
@@ -403,9 +478,11 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Opti
         match running.snapshots().recv_timeout(wait.min(LOOK)) {
             Ok(snapshot) => {
                 news += 1;
+                apply::tick(live, wire, Some(&snapshot));
                 live.lock().take(snapshot);
             }
             Err(RecvTimeoutError::Timeout) => {
+                apply::tick(live, wire, None);
                 if end.is_some_and(|end| end <= Instant::now()) {
                     running.stop();
                 }

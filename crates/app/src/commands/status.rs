@@ -1,7 +1,7 @@
 //! `altq status`: whether a running altq shapes (docs/service.md).
 
 use altq_control::client::NoFields;
-use altq_control::document::{BYPASS, LinkStatus, Status};
+use altq_control::document::{BLOCKED, BYPASS, LinkStatus, Status};
 
 use crate::exit::Exit;
 use crate::output;
@@ -17,7 +17,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the command. The exit code is 4 if packets of a link pass unshaped.
+/// Runs the command. The exit code is 4 if packets of a link pass unshaped, or do not pass.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let asked = args.socket.connect().and_then(|mut client| ask::<Status>(&mut client, "status", &NoFields {}));
     let status = match asked {
@@ -27,13 +27,20 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.json {
         output::print_json(&status)?;
     } else {
-        output::print(&status.links.iter().map(line).collect::<String>())?;
+        let waits = status.confirm_pending_s.map_or(String::new(), |seconds| {
+            format!("a change waits: without `altq confirm` it is taken back in {seconds} s\n")
+        });
+        output::print(&(status.links.iter().map(line).collect::<String>() + &waits))?;
     }
-    Ok(if status.bypasses() { Exit::Bypassed } else { Exit::Ok })
+    Ok(if status.is_degraded() { Exit::Bypassed } else { Exit::Ok })
 }
 
 fn line(link: &LinkStatus) -> String {
-    let state = if link.state == BYPASS { "BYPASS: packets pass unshaped," } else { link.state.as_str() };
+    let state = match link.state.as_str() {
+        BYPASS => "BYPASS: packets pass unshaped,",
+        BLOCKED => "BLOCKED: packets do not pass,",
+        state => state,
+    };
     let why = link.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let drift = link.drift.iter().map(|what| format!("    differs: {what}\n")).collect::<String>();
     format!("link {}: {state} since {} by {}{why}\n{drift}", link.name, ago(link.since_s), link.path)
@@ -69,6 +76,8 @@ mod tests {
         let expected = "link up: BYPASS: packets pass unshaped, since 1 h 2 min by nfqueue: the worker was killed\n    \
                         differs: no rules\n";
         assert_eq!(line(&bypass), expected);
+        let blocked = line(&link("blocked", None, Vec::new()));
+        assert_eq!(blocked, "link up: BLOCKED: packets do not pass, since 1 h 2 min by nfqueue\n");
         assert_eq!([ago(59), ago(60), ago(90_000)], ["59 s", "1 min 0 s", "1 d 1 h"]);
     }
 }

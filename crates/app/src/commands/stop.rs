@@ -1,23 +1,30 @@
 //! `altq stop`.
 
 use altq_dataplane::kernel::{detached, stop};
+use altq_dataplane::nfqueue::steer::left::{Left, left, lift};
 
 use crate::exit::Exit;
 
 /// Options of `altq stop`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the link [default: all links that `altq run --detach` set up here]
+    /// Name of the link that `altq run --detach` set up, or the interface whose rules a killed altq
+    /// has left [default: all that stand here without a process]
     #[arg(value_name = "LINK")]
     link: Option<String>,
 }
 
-/// Runs the command: takes away what `altq run --detach` set up in this network namespace.
+/// Runs the command: takes away what `altq run --detach` set up in this network namespace, and
+/// rules of the firewall that a killed process has left, which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let all = detached()?;
-    let chosen: Vec<_> = all.iter().filter(|one| args.link.as_ref().is_none_or(|name| *name == one.link)).collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = all.iter().map(|one| one.link.as_str()).collect();
+    let (all, rules) = (detached()?, left());
+    let named = |name: &str| args.link.as_ref().is_none_or(|link| link == name);
+    let chosen: Vec<_> = all.iter().filter(|one| named(&one.link)).collect();
+    let lifted: Vec<&Left> = rules.iter().filter(|one| named(&one.interface)).collect();
+    if chosen.is_empty() && lifted.is_empty() {
+        let links = all.iter().map(|one| one.link.as_str());
+        let mut names: Vec<&str> = links.chain(rules.iter().map(|one| one.interface.as_str())).collect();
+        names.dedup();
         match &args.link {
             Some(name) if names.is_empty() => eprintln!("altq stop: no link `{name}` stands here; none does"),
             Some(name) => eprintln!("altq stop: no link `{name}` stands here; these do: {}", names.join(", ")),
@@ -32,6 +39,18 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             Ok(false) => eprintln!("altq stop: link {} was gone from {} already", one.link, one.interface),
             Err(error) => {
                 eprintln!("altq stop: link {}: {error}", one.link);
+                ended = Exit::of_link(&error);
+            }
+        }
+    }
+    for one in lifted {
+        let does = if one.ingress { "what comes in at" } else { "what leaves by" };
+        match lift(one) {
+            Ok(()) => {
+                eprintln!("altq stop: {does} {} passes unshaped: the rules that were left are gone", one.interface)
+            }
+            Err(error) => {
+                eprintln!("altq stop: {does} {}: {error}", one.interface);
                 ended = Exit::of_link(&error);
             }
         }

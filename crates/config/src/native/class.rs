@@ -191,7 +191,7 @@ fn nesting(reader: &mut Reader<'_>, draft: &Draft, id: ClassId) {
 }
 
 /// All words of a class that a scheduler serves.
-fn class_words(entry: &'static Entry) -> Vec<&'static str> {
+pub fn class_words(entry: &'static Entry) -> Vec<&'static str> {
     let own = entry.class_words.iter().map(|word| word.name);
     let share = entry.class_words.iter().any(|word| word.name == "rate").then_some("share");
     own.chain(share).chain(words::CLASS.iter().copied()).collect()

@@ -8,6 +8,7 @@
 mod adapt;
 mod class;
 mod draft;
+mod edits;
 mod include;
 mod link;
 mod matches;
@@ -26,6 +27,7 @@ use crate::policy::Link;
 use self::reader::{Cursor, Reader};
 use self::token::What;
 
+pub use self::edits::{Edit, edit};
 pub use self::words::all as words;
 pub(crate) use self::words::{DEFAULT_MTU, KEYS};
 

@@ -95,7 +95,7 @@ fn what_is_no_request_says_why() {
         assert_eq!(fault.code, Code::Usage, "{text}: {fault}");
         assert!(fault.to_string().contains(why), "{text}: {fault}");
     }
-    for text in [r#"{"v":2,"op":"status"}"#, r#"{"op":"apply","file":"x"}"#] {
+    for text in [r#"{"v":2,"op":"status"}"#, r#"{"op":"stop","link":"x"}"#] {
         assert_eq!(fails(text).code, Code::Unsupported, "{text}");
     }
     // The number of a request that is wrong otherwise is still repeated.
@@ -110,6 +110,9 @@ fn what_changes_something_needs_the_right_to() {
     assert_eq!(reads(r#"{"op":"subscriber.list"}"#).needs(), Right::Read);
     assert_eq!(reads(r#"{"op":"link.set","link":"l","rate_bit_s":1}"#).needs(), Right::Write);
     assert_eq!(reads(r#"{"op":"subscriber.del","ids":["a"]}"#).needs(), Right::Write);
+    let told = reads(r#"{"op":"drift.tell","links":[{"link":"l","drift":["a","b"]}]}"#);
+    assert_eq!(told, Request::TellDrift(vec![("l".into(), vec!["a".into(), "b".into()])]));
+    assert_eq!(told.needs(), Right::Write);
 }
 
 proptest! {

@@ -58,11 +58,11 @@ impl<T> Done<T> {
 
 /// The reservations of a link.
 pub(super) struct Reserved {
-    table: Table,
+    pub table: Table,
     /// How many events of the table are in the news.
     told: u64,
     /// True if the link is another one than the table knows.
-    outdated: bool,
+    pub outdated: bool,
     /// Before this time it is not asked again to end what is over.
     not_before: Nanos,
 }
@@ -72,8 +72,12 @@ impl Reserved {
     /// the link itself.
     pub fn of(link: &Link) -> Option<Box<Reserved>> {
         let place = Some(link).filter(|link| link.path() != Some(Path::Kernel)).and_then(Place::of)?;
-        let table = Table::new(place.without_rules());
-        Some(Box::new(Reserved { table, told: 0, outdated: false, not_before: 0 }))
+        Some(Reserved::with(place.without_rules()))
+    }
+
+    /// No reservations yet, below the class of a place.
+    pub fn with(place: Place) -> Box<Reserved> {
+        Box::new(Reserved { table: Table::new(place), told: 0, outdated: false, not_before: 0 })
     }
 
     /// When something is to be done.
@@ -88,12 +92,12 @@ impl Reserved {
 /// What reservations have in the tree of a link.
 #[derive(Default)]
 pub(super) struct Booked {
-    classes: BTreeSet<ClassId>,
+    pub classes: BTreeSet<ClassId>,
     /// Their rules, which stand before all others.
     pub rules: Vec<Rule>,
-    /// Bytes that their queues hold together, and for how many there is room since the start.
-    held: u64,
-    room: u64,
+    /// Bytes that their queues hold together, and for how many there is room.
+    pub held: u64,
+    pub room: u64,
     /// True if a class was made that has no name yet.
     unnamed: bool,
 }
@@ -249,61 +253,9 @@ impl Roster {
         done.with(again)
     }
 
-    /// Other links of the same names follow these, of which no subscriber has classes. Reservations
-    /// stay as far as there is room for them. Whoever runs the links makes the changes between the
-    /// two policies first, and those that are returned behind them.
-    ///
-    /// # Errors
-    /// That of a link that the engine refuses. Then nothing has changed.
-    pub fn follow(&mut self, at: Time, links: Vec<Arc<Link>>, room: usize) -> Result<Done<()>, SpecError> {
-        // First what can fail.
-        let mut followers = Vec::with_capacity(links.len());
-        for link in links {
-            let old = self.links.iter().position(|tree| tree.link.name == link.name);
-            // The numbers of classes go on in the order in which the loop gives them, and those of
-            // reservations.
-            let goes_on = |tree: &Tree| {
-                let came = tree.link.classes.len() > tree.written || tree.reserved.is_some();
-                came && link.path() != Some(Path::Kernel)
-            };
-            let follower = match old.and_then(|old| self.links.get(old)).filter(|tree| goes_on(tree)) {
-                Some(tree) => Follower::Old(tree.changes_to(&link)?, link),
-                None => Follower::New(Box::new(Tree::new(link)?)),
-            };
-            followers.push(follower);
-        }
-        let (mut done, mut before) = (Done::default(), std::mem::take(&mut self.links));
-        self.room = room;
-        for follower in followers {
-            let (changes, link) = match follower {
-                Follower::New(tree) => {
-                    self.links.push(*tree);
-                    continue;
-                }
-                Follower::Old(changes, link) => (changes, link),
-            };
-            let Some(old) = before.iter().position(|tree| tree.link.name == link.name) else { continue };
-            let mut tree = before.swap_remove(old);
-            tree.follow(&link, &changes, &mut done);
-            self.links.push(tree);
-            let index = self.links.len() - 1;
-            self.settle(index, at, &mut done);
-            // The policy may let reservations last for less time than before.
-            let there = self.links.get(index).and_then(|tree| tree.reserved.as_ref());
-            for there in there.into_iter().flat_map(|reserved| reserved.table.reservations()) {
-                done.notes.extend(saved(&link.name, there.saved(at.now, at.unix)));
-            }
-        }
-        Ok(done)
-    }
-
     /// The link as the policy has it, without the classes that came while it runs.
     pub fn written(&self, name: &str) -> Option<Arc<Link>> {
-        let tree = self.links.iter().find(|tree| tree.link.name == name)?;
-        if tree.link.classes.len() == tree.written {
-            return Some(tree.link.clone());
-        }
-        Some(Arc::new(tree.own()))
+        self.links.iter().find(|tree| tree.link.name == name).map(|tree| tree.policy.clone())
     }
 
     fn tables(&self) -> impl Iterator<Item = (&Arc<Link>, &Table)> {
@@ -363,13 +315,13 @@ impl Roster {
     }
 
     /// Lets a table follow its link, and ends the reservations whose time is over.
-    fn settle(&mut self, index: usize, at: Time, done: &mut Done<()>) {
+    pub(super) fn settle(&mut self, index: usize, at: Time, done: &mut Done<()>) {
         let tree = &mut self.links[index];
         let Some(reserved) = &tree.reserved else { return };
         let mut steps = Vec::new();
         let mut refused = None;
         if reserved.outdated {
-            let place = Place::of(&tree.base()).map(Place::without_rules);
+            let place = tree.place();
             let followed = tree.with_table(&mut steps, |table, apply| match place {
                 Some(place) => table.set_place(at.now, place, apply),
                 None => table.preempt(at.now, "the policy has no class for reservations any more", apply),
@@ -398,7 +350,7 @@ impl Roster {
     }
 
     /// Takes the new events of a table into the news, and notes what has ended.
-    fn tell(&mut self, index: usize, done: &mut Done<()>) {
+    pub(super) fn tell(&mut self, index: usize, done: &mut Done<()>) {
         let tree = &mut self.links[index];
         let Some(reserved) = &mut tree.reserved else { return };
         let name = &tree.link.name;
@@ -418,14 +370,6 @@ impl Roster {
         }
         reserved.told = told;
     }
-}
-
-/// What comes in place of a link.
-enum Follower {
-    /// The same tree, after these changes.
-    Old(Vec<Change>, Arc<Link>),
-    /// Another one.
-    New(Box<Tree>),
 }
 
 impl Done<()> {
@@ -564,51 +508,17 @@ impl Tree {
         }
     }
 
-    /// The link without reservations, and with the policy's own rules only: what a table's place is
-    /// worked out of. The policy's classes keep their numbers, because they come first.
-    fn base(&self) -> Link {
+    /// The place of the reservations of this link, worked out of the link without them and with the
+    /// policy's own rules only.
+    pub(super) fn place(&self) -> Option<Place> {
         let mut link = Link::clone(&self.link);
         (link.spec.rules, link.rules) = (self.rules.clone(), self.spans.clone());
         for class in &self.booked.classes {
             blank(&mut link, *class);
         }
-        without_gaps(&link).0
-    }
-
-    /// The policy's own link.
-    fn own(&self) -> Link {
-        let mut own = self.base();
-        own.spec.classes.truncate(self.written);
-        own.classes.truncate(self.written);
-        own
-    }
-
-    /// The changes that lead to another policy's link.
-    fn changes_to(&self, to: &Link) -> Result<Vec<Change>, SpecError> {
-        altq_config::changes(&self.own(), to).map_err(SpecError::new)
-    }
-
-    /// Another policy's link follows this one, by these changes: it has the same classes in the
-    /// same order.
-    fn follow(&mut self, to: &Link, changes: &[Change], done: &mut Done<()>) {
-        for change in changes {
-            // It was taken by an engine that has the same classes, but for those of reservations.
-            if let Err(error) = self.trial.apply(0, change) {
-                done.said.push(format!("link {}: the engine refused a change of the policy: {error}", to.name));
-            }
-        }
-        let mut link = to.clone();
-        link.spec.classes.extend(self.link.spec.classes.iter().skip(self.written).cloned());
-        link.classes.extend(self.link.classes.iter().skip(self.written).cloned());
-        (self.rules, self.spans) = (to.spec.rules.clone(), to.rules.clone());
-        self.booked.room = to.reservation_room();
-        self.leading.clear();
-        self.readers.clear();
-        self.link = Arc::new(link);
-        match &mut self.reserved {
-            Some(reserved) => reserved.outdated = true,
-            None => self.reserved = Reserved::of(to),
-        }
+        let (base, numbers) = without_gaps(&link);
+        let place = Place::of(&base).map(Place::without_rules)?;
+        Some(place.renumbered(|class| numbers.get(class as usize).copied().unwrap_or(ROOT)))
     }
 }
 
@@ -630,4 +540,4 @@ fn bytes(queue: Option<&QueueSpec>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::roster) mod tests;

@@ -1,11 +1,14 @@
 //! A client: what has come from it, and what it has not taken yet.
 
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{ErrorKind, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::{Service, answer, longest, too_long};
 use crate::line::Lines;
@@ -23,6 +26,8 @@ pub(super) struct Connection {
     peer: Peer,
     may_write: bool,
     lines: Lines,
+    /// The file that it has sent along last, if it may change things.
+    given: Option<OwnedFd>,
     /// The reply that it has not taken whole.
     reply: Option<Waiting>,
     /// When it last sent or took something.
@@ -61,8 +66,9 @@ impl Waiting {
 
 impl Connection {
     pub fn new(stream: UnixStream, peer: Peer, may_write: bool, now: Instant) -> Connection {
-        let (lines, reply, active, asked, watching) = (Lines::default(), None, now, None, None);
-        Connection { stream, peer, may_write, lines, reply, active, asked, watching, ended: false, broken: false }
+        let (lines, given, reply, active, asked, watching) = (Lines::default(), None, None, now, None, None);
+        let (ended, broken) = (false, false);
+        Connection { stream, peer, may_write, lines, given, reply, active, asked, watching, ended, broken }
     }
 
     /// Sends a line to somebody who is not accepted. It fits into the socket's buffer, which is
@@ -163,13 +169,25 @@ impl Connection {
 
     fn receive(&mut self, now: Instant) {
         let mut piece = [0; PIECE];
-        match self.stream.read(&mut piece) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut along = RecvAncillaryBuffer::new(&mut space);
+        // Files beyond the first have no room, and the kernel closes them.
+        let got = recvmsg(&self.stream, &mut [IoSliceMut::new(&mut piece)], &mut along, RecvFlags::CMSG_CLOEXEC);
+        for message in along.drain() {
+            // One that is not kept is closed here.
+            if let RecvAncillaryMessage::ScmRights(files) = message
+                && let Some(file) = files.last().filter(|_| self.may_write)
+            {
+                self.given = Some(file);
+            }
+        }
+        match got.map(|got| got.bytes) {
             Ok(0) => self.ended = true,
             Ok(count) => {
                 self.active = now;
                 self.lines.push(piece.get(..count).unwrap_or_default());
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.broken = true,
         }
     }
@@ -181,7 +199,7 @@ impl Connection {
             Ok(None) => return,
             // An empty line asks nothing.
             Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => return,
-            Ok(Some(line)) => answer(&line, &self.peer, writers, service),
+            Ok(Some(line)) => answer(&line, &mut self.given, &self.peer, writers, service),
             Err(_) => (None, Err(too_long(most, &self.peer, writers))),
         };
         self.reply = Some(match result {

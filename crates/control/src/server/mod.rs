@@ -14,7 +14,7 @@ mod connection;
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use crate::fault::{Code, Fault};
 use crate::reply::{self, Body};
 use crate::request::Request;
 use crate::rights::{Peer, Right, Writers};
+use crate::tap::Tap;
 use connection::Connection;
 
 /// Does what clients ask.
@@ -34,6 +35,12 @@ pub trait Service {
     /// # Errors
     /// Why it is not done; the client is told.
     fn answer(&mut self, request: Request, peer: &Peer) -> Result<Body, Fault>;
+
+    /// A client has sent a file along with the request that [`answer`](Service::answer) is given
+    /// next, which is to begin a tap.
+    fn given(&mut self, file: OwnedFd) {
+        drop(file);
+    }
 
     /// A client wants to be told what happens from now on: the number of the next thing.
     ///
@@ -263,9 +270,10 @@ fn longest(may_write: bool) -> usize {
 /// An answer, and from which number on its client watches.
 type Answer = (Body, Option<u64>);
 
-/// Answers a line.
+/// Answers a line. `given` is what came along with it, if something did.
 fn answer(
     line: &[u8],
+    given: &mut Option<OwnedFd>,
     peer: &Peer,
     writers: &Writers,
     service: &mut dyn Service,
@@ -275,6 +283,13 @@ fn answer(
         Ok(asked) => {
             let needs: Right = asked.request.needs();
             let result = writers.check(peer, needs).and_then(|()| match &asked.request {
+                Request::Tap(Tap::Begin { .. }) => {
+                    let file = given.take().ok_or_else(|| {
+                        Fault::usage("no file came along with the request").help("send its descriptor by SCM_RIGHTS")
+                    })?;
+                    service.given(file);
+                    Ok((service.answer(asked.request, peer)?, None))
+                }
                 Request::Reserve(reserve) if reserve.watches() => {
                     let from = service.watch()?;
                     Ok((Body::from(format!("{{\"from\":{from}}}").into_bytes()), Some(from)))

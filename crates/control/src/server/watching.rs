@@ -188,6 +188,7 @@ impl Service for Nothing {
 
 #[test]
 fn what_cannot_be_watched_is_said() {
-    let (id, result) = answer(WATCH.as_bytes(), &Peer::default(), &Writers { owner: 1, group: None }, &mut Nothing);
+    let (id, result) =
+        answer(WATCH.as_bytes(), &mut None, &Peer::default(), &Writers { owner: 1, group: None }, &mut Nothing);
     assert_eq!((id, result.unwrap_err().code), (Some(5), Code::Unsupported));
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::pool::Pool;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
-use crate::sys::packet::{Receiver, Sender};
+use crate::sys::packet::{Ear, Receiver, Sender};
 use crate::sys::wait::{now, wait};
 
 /// Time after which a device whose queue was full (ENOBUFS) is tried again. Such a device does not
@@ -49,8 +49,30 @@ impl OneWay {
         stop: Stop,
         spin: Nanos,
     ) -> Result<OneWay, Error> {
-        let sender = Sender::open(to.index).map_err(|e| Error::of("sending on packet sockets", e))?;
         let receiver = Receiver::open(from.index).map_err(|e| Error::of("receiving on packet sockets", e))?;
+        OneWay::with(from, to, receiver, guard, stop, spin)
+    }
+
+    /// As [`OneWay::open`], but nothing is received before [`Ear::hear`]. Nothing keeps the
+    /// kernel's network stack from handling the frames: somebody else does.
+    ///
+    /// # Errors
+    /// As [`OneWay::open`].
+    pub(super) fn open_deaf(from: Interface, to: Interface, stop: Stop, spin: Nanos) -> Result<(OneWay, Ear), Error> {
+        let (receiver, ear) =
+            Receiver::open_deaf(from.index).map_err(|e| Error::of("receiving on packet sockets", e))?;
+        Ok((OneWay::with(from, to, receiver, None, stop, spin)?, ear))
+    }
+
+    fn with(
+        from: Interface,
+        to: Interface,
+        receiver: Receiver,
+        guard: Option<OwnedFd>,
+        stop: Stop,
+        spin: Nanos,
+    ) -> Result<OneWay, Error> {
+        let sender = Sender::open(to.index).map_err(|e| Error::of("sending on packet sockets", e))?;
         let dropped_before = to.dropped_on_sending().unwrap_or(0);
         let counters = EdgeCounters::default();
         let ends = Ends::new(from, to);

@@ -5,13 +5,16 @@
 //! own sockets. Nothing has to be undone afterwards: promiscuous mode, and the program that keeps
 //! the kernel's network stack from handling the frames, belong to descriptors, so the kernel
 //! removes them when the process ends, however it ends. While no process runs the bridge, nothing
-//! is forwarded.
+//! is forwarded, unless another one keeps a [`Bypass`].
 
+mod bypass;
 mod edge;
 mod ends;
 mod forward;
 mod standby;
 pub(crate) mod xdp;
+
+use std::os::fd::OwnedFd;
 
 use altq_config::Link;
 
@@ -25,6 +28,7 @@ use crate::stop::Stop;
 use crate::sys::bpf;
 use crate::sys::interface::Interface;
 use crate::ways::Way;
+pub use bypass::{Bypass, Claim};
 pub use edge::OneWay;
 pub use forward::forward;
 pub use standby::Standby;
@@ -110,27 +114,42 @@ pub(crate) fn add(
     ends::check(&input)?;
     ends::check(&output)?;
     let lock = Lock::take(from, true)?;
-    let guard = match bpf::drop_ingress(input.index) {
+    let claim = starting.claim.clone();
+    let guard = if claim.is_some() { None } else { guard(from, input.index, &mut starting.notes) };
+    describe(&input, &output, link, &mut starting.notes);
+    let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
+    let (one_way, ear) = match &claim {
+        Some(_) => OneWay::open_deaf(input, output, stop, starting.spin).map(|(one_way, ear)| (one_way, Some(ear)))?,
+        None => (OneWay::open(input, output, guard, stop, starting.spin)?, None),
+    };
+    let work = make(from, link, one_way)?;
+    starting.add(
+        format!("altq {from}>{to}"),
+        Box::new(move |report| {
+            let _lock = lock;
+            if let (Some(claim), Some(ear)) = (claim, ear) {
+                // In this order a frame may be lost in between, but none passes twice.
+                claim.begin();
+                ear.hear().map_err(|error| Error::of("receiving", error))?;
+            }
+            work(report)
+        }),
+    );
+    Ok(())
+}
+
+/// Keeps the kernel's own stack from handling what comes in at an interface, or says that it does.
+fn guard(from: &str, index: u32, notes: &mut Vec<String>) -> Option<OwnedFd> {
+    match bpf::drop_ingress(index) {
         Ok(guard) => Some(guard),
         Err(error) => {
-            starting.notes.push(format!(
+            notes.push(format!(
                 "the kernel's own stack handles what comes in at {from} as well (no tcx program: {error}); keep \
                  addresses and forwarding off {from}"
             ));
             None
         }
-    };
-    describe(&input, &output, link, &mut starting.notes);
-    let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
-    let work = make(from, link, OneWay::open(input, output, guard, stop, starting.spin)?)?;
-    starting.add(
-        format!("altq {from}>{to}"),
-        Box::new(move |report| {
-            let _lock = lock;
-            work(report)
-        }),
-    );
-    Ok(())
+    }
 }
 
 /// Adds the loop of one direction of a bridge by AF_XDP.
@@ -145,7 +164,17 @@ pub(crate) fn add_rings(
     describe_mtu(&find(from)?, &find(to)?, &mut starting.notes);
     let stop = edge.stopper();
     let work = loop_of(edge, stop, from, link, tuning, &mut starting.senders)?;
-    starting.add(format!("altq {from}>{to}"), work);
+    let claim = starting.claim.clone();
+    starting.add(
+        format!("altq {from}>{to}"),
+        Box::new(move |report| {
+            // What XDP takes does not come to the ingress hook; this is for what it leaves.
+            if let Some(claim) = claim {
+                claim.begin();
+            }
+            work(report)
+        }),
+    );
     Ok(())
 }
 

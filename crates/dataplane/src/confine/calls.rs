@@ -38,6 +38,7 @@ mod filters {
         libc::SYS_readv,
         libc::SYS_writev,
         libc::SYS_pread64,
+        libc::SYS_pwrite64,
         libc::SYS_lseek,
         libc::SYS_recvfrom,
         libc::SYS_recvmsg,

@@ -32,7 +32,7 @@ const RETRY: Nanos = 50_000;
 const FIRST_QUEUE: u16 = 24_000;
 const QUEUES: u32 = 40_000;
 /// Where the kernel shows the queues of a network namespace.
-const QUEUES_TABLE: &str = "/proc/thread-self/net/netfilter/nfnetlink_queue";
+pub(crate) const QUEUES_TABLE: &str = "/proc/thread-self/net/netfilter/nfnetlink_queue";
 /// The most numbers that are tried.
 const TRIES: usize = 32;
 

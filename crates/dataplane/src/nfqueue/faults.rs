@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use super::edge::{Place, QueueEdge};
-use super::steer::{Steer, Steering};
+use super::steer::{Fail, Steer, Steering};
 use crate::edge::{Edge, Want};
 use crate::error::Error;
 use crate::netns::Namespace;
@@ -119,8 +119,14 @@ fn a_fault_while_packets_wait_leaves_none_behind() {
         for how in [libc::ENOBUFS, libc::EBADF, 0] {
             for call in 0.. {
                 let mut edge = open(false).unwrap();
-                let steer =
-                    Steer { interface: "lo".into(), ingress: false, port: false, queue: edge.queue(), dscp: vec![] };
+                let steer = Steer {
+                    interface: "lo".into(),
+                    ingress: false,
+                    port: false,
+                    queue: edge.queue(),
+                    dscp: vec![],
+                    fail: Fail::Open,
+                };
                 let mut steering = match Steering::new(steer) {
                     Ok(steering) => steering,
                     Err(error) => return eprintln!("SKIPPED: {error}"),

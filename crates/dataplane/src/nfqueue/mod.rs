@@ -4,7 +4,7 @@
 //! A rule of the firewall hands each packet to a queue of the kernel ([`steer`]). The packet waits
 //! there. altq receives its headers ([`message`]), lets the engine decide, and answers with a
 //! verdict when the packet may go on, or is dropped ([`edge`]). While no program listens, the rule
-//! lets packets pass unshaped.
+//! lets packets pass unshaped, or drops most of them ([`Fail`]).
 
 pub mod edge;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use crate::lock::Lock;
 use crate::running::{Starting, channel, find};
 use crate::shaper::{self, Shaper, Tuning};
 use edge::{Place, QueueEdge};
-use steer::{Firewall, Steer, Steering};
+use steer::{Fail, Firewall, Steer, Steering};
 
 /// From this rate on super-packets stay whole. A super-packet of 64 KB takes a millisecond at it;
 /// below, the kernel segments them before they are queued.
@@ -65,7 +65,8 @@ pub(crate) fn add(
     let mut shaper = Shaper::new(link, if ingress { name } else { "" }, edge, tuning)?;
     channel(&mut starting.senders, link, stop, &mut shaper);
     let port = steer::is_port(name);
-    let mut steering = Steering::new(Steer { interface: name.to_owned(), ingress, port, queue, dscp: dscps(link) })?;
+    let (interface, dscp, fail) = (name.to_owned(), dscps(link), starting.fail.clone());
+    let mut steering = Steering::new(Steer { interface, ingress, port, queue, dscp, fail })?;
     let (does, by) = (
         if ingress { "what comes in at" } else { "what leaves by" },
         match steering.firewall() {
@@ -74,6 +75,14 @@ pub(crate) fn add(
         },
     );
     starting.notes.push(format!("link {}: {does} {name}, by queue {queue} of the kernel and rules of {by}", link.name));
+    if let Fail::Closed { except } = &starting.fail {
+        let ports = except.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        starting.notes.push(format!(
+            "link {}: it fails closed: while altq does not shape it, nothing passes but TCP and UDP of the ports \
+             {ports}, ARP and neighbour discovery",
+            link.name
+        ));
+    }
     match (steering.firewall(), ingress) {
         (Some(Firewall::Iptables), true) if !tracks => starting.notes.push(format!(
             "link {}: rules and queues see what comes in at {name} before its address is translated (NAT): this \
@@ -88,7 +97,9 @@ pub(crate) fn add(
     }
     starting.notes.extend(steer::bypasses(name));
     let direction = if ingress { '<' } else { '>' };
-    let (stop, holding, leaves) = (starting.stop.clone(), starting.holding.one_more(), starting.leave_rules);
+    let (stop, holding) = (starting.stop.clone(), starting.holding.one_more());
+    // A loop may have ended because another one has failed.
+    let leaves = starting.leave_rules || starting.fail.is_closed();
     starting.add(
         format!("altq {direction}{name}"),
         Box::new(move |report| {

@@ -1,11 +1,12 @@
-//! Loads BPF programs of a few instructions and attaches them; here is the one that drops
-//! everything that comes in at an interface.
+//! Loads BPF programs of a few instructions and attaches them; here are those at the ingress hook
+//! of a bridge's interfaces.
 //!
 //! The bridge receives frames by a packet socket, and the kernel's network stack would handle the
 //! same frames too. Packet sockets come before the ingress hook (`__netif_receive_skb_core`), so a
-//! program that drops everything at the hook keeps frames only from the stack. It is attached by a
-//! BPF link (tcx, Linux 6.6), which the kernel removes when the last descriptor is closed, also
-//! after SIGKILL.
+//! program that drops everything at the hook keeps frames only from the stack. Another program does
+//! that only until a time which others move on, and from then on hands the frames to another
+//! interface. Both are attached by a BPF link (tcx, Linux 6.6), which the kernel removes when the
+//! last descriptor is closed, also after SIGKILL.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -22,7 +23,17 @@ const TCX_DROP: u64 = 2;
 
 /// `mov r0, TCX_DROP` and `exit`: opcode in the low byte, immediate in the upper half (RFC 9669,
 /// section 3).
-const DROP: [u64; 2] = [0xb7 | TCX_DROP << 32, 0x95];
+const DROP: [u64; 2] = [0xb7 | TCX_DROP << 32, EXIT];
+const EXIT: u64 = 0x95;
+
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+/// Processes may map the values.
+const BPF_F_MMAPABLE: u32 = 1 << 10;
+/// In the source register of a load: the immediate is a map, whose first value's address is loaded.
+const BPF_PSEUDO_MAP_VALUE: u64 = 2;
+/// Helper functions of the kernel (`enum bpf_func_id`).
+const KTIME_GET_NS: u64 = 5;
+const REDIRECT: u64 = 23;
 
 #[repr(C)]
 struct ProgLoad {
@@ -124,12 +135,26 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: u32, flags:
 
 /// Makes a map from numbers below `entries` to descriptors. `kind` is a BPF_MAP_TYPE_…
 pub(super) fn map_of_descriptors(kind: u32, entries: u32, name: [u8; 16]) -> io::Result<OwnedFd> {
+    map(kind, 4, entries, 0, name)
+}
+
+/// Makes a map of one number, 0 at first, which programs read and processes map
+/// ([`Number`](super::number::Number)).
+///
+/// # Errors
+/// EPERM without CAP_BPF; EINVAL before Linux 5.5.
+pub fn shared_number() -> io::Result<OwnedFd> {
+    map(BPF_MAP_TYPE_ARRAY, 8, 1, BPF_F_MMAPABLE, *b"altq_until\0\0\0\0\0\0")
+}
+
+/// Makes a map from numbers below `entries` to values of `value_size` bytes.
+fn map(kind: u32, value_size: u32, entries: u32, flags: u32, name: [u8; 16]) -> io::Result<OwnedFd> {
     let map = MapCreate {
         map_type: kind,
         key_size: 4,
-        value_size: 4,
+        value_size,
         max_entries: entries,
-        map_flags: 0,
+        map_flags: flags,
         inner_map_fd: 0,
         numa_node: 0,
         map_name: name,
@@ -156,15 +181,50 @@ pub(super) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -> io::R
 /// # Errors
 /// EPERM without CAP_BPF and CAP_NET_ADMIN; EINVAL or ENOSYS on a kernel without tcx.
 pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
-    let program = load(&Program {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
-        place: BPF_TCX_INGRESS,
-        flags: 0,
-        interface: 0,
-        name: *b"altq_drop\0\0\0\0\0\0\0",
-        instructions: &DROP,
-    })?;
-    attach(program.as_fd(), interface, BPF_TCX_INGRESS, BPF_F_BEFORE)
+    at_ingress(interface, *b"altq_drop\0\0\0\0\0\0\0", &DROP)
+}
+
+/// For as long as the descriptor is open, the kernel hands what comes in at an interface to the
+/// interface `to`, unless its CLOCK_MONOTONIC is before the number of `until` (a map of
+/// [`shared_number`]): until then the frames are kept from the kernel's stack, as by
+/// [`drop_ingress`].
+///
+/// # Errors
+/// As [`drop_ingress`].
+pub fn forward_ingress(interface: u32, to: u32, until: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    at_ingress(interface, *b"altq_forward\0\0\0\0", &forward(to, until.as_raw_fd()))
+}
+
+/// The instructions of [`forward_ingress`]: opcode in the low byte, then the destination register
+/// (4 bits), the source register, 16 bits of offset, 32 of immediate (RFC 9669, section 3).
+fn forward(to: u32, until: i32) -> [u64; 11] {
+    let (r6, r6_source) = (6 << 8, 6 << 12);
+    [
+        // r6 = address of the number: two places for 64 bits of immediate.
+        0x18 | r6 | BPF_PSEUDO_MAP_VALUE << 12 | u64::from(until as u32) << 32,
+        0,
+        // r6 = the number
+        0x79 | r6 | r6_source,
+        // r0 = the time
+        0x85 | KTIME_GET_NS << 32,
+        // if r0 >= r6, go on behind the next two
+        0x3d | r6_source | 2 << 16,
+        0xb7 | TCX_DROP << 32,
+        EXIT,
+        // r1 = the other interface, r2 = 0: leave by it
+        0xb7 | 1 << 8 | u64::from(to) << 32,
+        0xb7 | 2 << 8,
+        // r0 = what the hook is to do
+        0x85 | REDIRECT << 32,
+        EXIT,
+    ]
+}
+
+/// Attaches a program to the ingress hook of an interface, before all others there.
+fn at_ingress(interface: u32, name: [u8; 16], instructions: &[u64]) -> io::Result<OwnedFd> {
+    let (kind, place) = (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS);
+    let program = load(&Program { kind, place, flags: 0, interface: 0, name, instructions })?;
+    attach(program.as_fd(), interface, place, BPF_F_BEFORE)
 }
 
 /// A bpf(2) command that returns a descriptor.

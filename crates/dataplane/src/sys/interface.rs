@@ -102,6 +102,25 @@ impl Interface {
             .map(|mtu| mtu.max(0) as u32)
     }
 
+    /// How many packets its own queue holds (txqueuelen).
+    ///
+    /// # Errors
+    /// ENODEV if it is gone.
+    pub fn queue_length(&self) -> io::Result<u32> {
+        /// Of linux/sockios.h; libc lacks it.
+        const SIOCGIFTXQLEN: libc::Ioctl = 0x8942;
+        // SAFETY: SIOCGIFTXQLEN fills `ifr_qlen`, an i32 at the place of this member of the union;
+        // every bit pattern is one.
+        self.ask(SIOCGIFTXQLEN, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|length| length.max(0) as u32)
+    }
+
+    /// Which super-packets it receives, takes and segments, in ethtool's words.
+    pub fn offloads(&self) -> [(&'static str, Option<bool>); 4] {
+        // ETHTOOL_GGRO, ETHTOOL_GGSO and ETHTOOL_GTSO; and ETH_FLAG_LRO of ETHTOOL_GFLAGS.
+        let large = self.ethtool_value(0x25).map(|flags| flags & (1 << 15) != 0);
+        [("gro", self.ethtool(0x2b)), ("gso", self.ethtool(0x23)), ("tso", self.ethtool(0x1e)), ("lro", large)]
+    }
+
     /// The answer to one of ethtool's yes-or-no commands (ETHTOOL_G* of ethtool.h); `None` if the
     /// driver does not answer.
     pub fn ethtool(&self, command: u32) -> Option<bool> {

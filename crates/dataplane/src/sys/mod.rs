@@ -7,6 +7,7 @@ pub mod interface;
 pub mod mapping;
 pub mod memory;
 pub mod netlink;
+pub mod number;
 pub mod packet;
 pub mod peer;
 pub mod ring;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 
 use super::check;
 use crate::edge::BATCH;
@@ -34,6 +34,42 @@ pub struct Sender {
     messages: Messages,
 }
 
+/// Sees the frames that come in at an interface and leave by it, and takes none away.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+impl Listener {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW.
+    pub fn open(interface: u32) -> io::Result<Listener> {
+        let socket = open()?;
+        if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
+            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        }
+        bind(&socket, interface, libc::ETH_P_ALL as u16)?;
+        Ok(Listener { socket })
+    }
+
+    /// The beginning of the next frame, as much as there is room for, and its whole length. It does
+    /// not wait.
+    ///
+    /// # Errors
+    /// EAGAIN: there is none. ENETDOWN: the interface is down or gone.
+    pub fn receive(&self, head: &mut [u8]) -> io::Result<(usize, usize)> {
+        Ok(recv(&self.socket, head, RecvFlags::TRUNC | RecvFlags::DONTWAIT)?)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// The outcome of a call of [`Receiver::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
@@ -51,6 +87,20 @@ impl Receiver {
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENOPROTOOPT on a kernel without one of the options.
     pub fn open(interface: u32) -> io::Result<Receiver> {
+        Receiver::open_with(interface, false)
+    }
+
+    /// As [`Receiver::open`], but nothing is received before [`Ear::hear`].
+    ///
+    /// # Errors
+    /// As [`Receiver::open`].
+    pub fn open_deaf(interface: u32) -> io::Result<(Receiver, Ear)> {
+        let receiver = Receiver::open_with(interface, true)?;
+        let ear = Ear(receiver.socket.try_clone()?);
+        Ok((receiver, ear))
+    }
+
+    fn open_with(interface: u32, deaf: bool) -> io::Result<Receiver> {
         // Protocol 0: nothing is received until the socket is bound, after all options are set.
         let socket = open()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
@@ -58,6 +108,12 @@ impl Receiver {
         set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        }
+        if deaf {
+            // A filter of one instruction, which takes no byte of any frame.
+            let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+            let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+            set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         }
         make_promiscuous(&socket, interface)?;
         bind(&socket, interface, libc::ETH_P_ALL as u16)?;
@@ -135,6 +191,20 @@ impl Receiver {
             self.missed += u64::from(statistics.tp_drops);
         }
         self.missed
+    }
+}
+
+/// Lets a [`Receiver`] receive.
+#[derive(Debug)]
+pub struct Ear(OwnedFd);
+
+impl Ear {
+    /// Frames are received from now on.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn hear(self) -> io::Result<()> {
+        set(&self.0, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
     }
 }
 

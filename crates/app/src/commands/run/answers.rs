@@ -1,6 +1,7 @@
 //! Answers what clients of the control socket ask (docs/control.md).
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,13 +15,14 @@ use altq_control::roster::Report;
 use altq_control::server::Service;
 use altq_control::{Code, Fault, Request};
 use altq_dataplane::{Error as LinkError, fits};
-use altq_engine::units::Rate;
+use altq_engine::units::{Rate, SECOND};
 
 use super::heart::Wire;
 use super::live::{Live, Shown, State};
-use super::reservations;
 use super::stat::{Stat, path, state};
 use super::table;
+use super::taps::Taps;
+use super::{apply, monitors, reservations};
 use crate::exit::Exit;
 
 /// What a client is told if nobody says how wide its terminal is.
@@ -38,6 +40,7 @@ pub struct Answers {
     latest: Option<Latest>,
     /// When the kernel's qdiscs were looked at, and what differs, by link.
     looked: Option<(Instant, BTreeMap<String, Vec<String>>)>,
+    taps: Taps,
 }
 
 struct Latest {
@@ -50,7 +53,7 @@ struct Latest {
 impl Answers {
     /// Answers about these links.
     pub fn new(live: Arc<Live>, wire: Option<Wire>) -> Answers {
-        Answers { live, wire, latest: None, looked: None }
+        Answers { live, wire, latest: None, looked: None, taps: Taps::default() }
     }
 
     /// Tells the supervisor of a change that was made.
@@ -82,10 +85,15 @@ impl Answers {
         let link = |name: &str| {
             let link = live.roster.link(name)?;
             let (path, state) = (path(link).to_owned(), state(link).to_owned());
-            let drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            let mut drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
+            drift.extend(self.live.seen(name));
+            drift.extend(live.course.drift(name).cloned());
+            drift.extend(live.set_beside(name));
             Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift })
         };
-        Status::of(live.names().into_iter().filter_map(link).collect())
+        let mut status = Status::of(live.names().into_iter().filter_map(link).collect());
+        status.confirm_pending_s = live.course.left().map(|left| left.div_ceil(SECOND));
+        status
     }
 
     fn stat(&mut self, link: Option<String>, form: Form) -> Result<Body, Fault> {
@@ -141,12 +149,12 @@ impl Answers {
 
     fn set_link(&mut self, name: &str, rate: Rate, peer: &Peer) -> Result<Changed, Fault> {
         let mut state = self.live.lock();
-        if let Some(from) = state.roster.link(name)
+        if let (Some(from), Some(start)) = (state.roster.link(name), state.started(name))
             && from.spec.rate != rate
         {
-            let mut to = Link::clone(from);
+            let mut to = Link::clone(&start);
             to.spec.rate = rate;
-            fits(from, &to, self.live.tuning)
+            fits(&start, &to, self.live.tuning)
                 .map_err(|what| Fault::refused(format!("only a new start can change this: {what}")))?;
         }
         let before = state.roster.link(name).map(|link| link.spec.rate);
@@ -168,6 +176,16 @@ impl Answers {
         }
         self.note(&Request::SetLink { link: name.to_owned(), rate_bit_s: rate.as_bit_s() });
         Ok(Changed { changed })
+    }
+
+    /// Takes what the supervisor has seen.
+    fn told(&self, found: Vec<(String, Vec<String>)>, peer: &Peer) -> Result<Body, Fault> {
+        if !reservations::is_own(peer) {
+            let message = format!("user {} may change what runs, but not tell what differs from it", peer.uid);
+            return Err(Fault::new(Code::NotPermitted, message));
+        }
+        self.live.see(found.into_iter().collect());
+        document(&Changed { changed: true })
     }
 
     fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
@@ -204,11 +222,19 @@ impl Service for Answers {
         match request {
             Request::Status => document(&self.status()),
             Request::Stat { link, form } => self.stat(link, form),
+            Request::Top(asked) => monitors::answer(&self.live, &asked),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
+            Request::Tap(tap) => document(&self.taps.answer(&self.live, tap, peer)?),
+            Request::TellDrift(found) => self.told(found, peer),
             Request::Reserve(asked) => reservations::answer(&self.live, self.wire.as_ref(), asked, peer),
+            Request::Change(change) => apply::answer(&self.live, self.wire.as_ref(), change, peer),
             request => document(&self.subscribers(request, peer)?),
         }
+    }
+
+    fn given(&mut self, file: OwnedFd) {
+        self.taps.give(file);
     }
 
     fn watch(&mut self) -> Result<u64, Fault> {

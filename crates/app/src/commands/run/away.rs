@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use altq_config::{Link, Path as By};
-use altq_control::document::{BYPASS, KERNEL, LinkStatus, Status};
+use altq_control::document::{BLOCKED, BYPASS, KERNEL, LinkStatus, Status};
 use altq_control::reply::{Body, body};
 use altq_control::rights::{Peer, Writers};
 use altq_control::server::{Limits, Server, Service};
@@ -24,15 +24,16 @@ pub struct Away {
 }
 
 impl Away {
-    /// Answers about these links, of which no packets are shaped for a reason.
+    /// Answers about these links, of which no packets are shaped for a reason; `closed`: packets of
+    /// those that altq itself executes do not pass.
     ///
     /// # Errors
     /// Those of the socket, and of starting a thread.
-    pub fn start(socket: &Opened, links: &[Link], reason: &str) -> io::Result<Away> {
+    pub fn start(socket: &Opened, links: &[Link], reason: &str, closed: bool) -> io::Result<Away> {
         let stop = Stop::new()?;
         let reason = Arc::new(Mutex::new(reason.to_owned()));
         let names = links.iter().map(|link| (link.name.clone(), link.path().unwrap_or(By::Bridge))).collect();
-        let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone() };
+        let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone(), closed };
         let mut server = server(socket.listener.try_clone()?, socket.writers)?;
         let stopped = stop.clone();
         let work = move || {
@@ -67,6 +68,7 @@ struct AwayAnswers {
     names: Vec<(String, By)>,
     since: Instant,
     reason: Arc<Mutex<String>>,
+    closed: bool,
 }
 
 impl Service for AwayAnswers {
@@ -80,6 +82,7 @@ impl Service for AwayAnswers {
             // Qdiscs of the kernel shape whoever runs.
             let (state, reason) = match by {
                 By::Kernel => (KERNEL, None),
+                By::Nfqueue | By::Bridge if self.closed => (BLOCKED, Some(reason.clone())),
                 By::Nfqueue | By::Bridge => (BYPASS, Some(reason.clone())),
             };
             let (name, path, state) = (name.clone(), by.name().to_owned(), state.to_owned());
@@ -102,7 +105,11 @@ impl AwayAnswers {
     /// What everything but the status is answered with.
     fn fault(&self) -> Fault {
         let by_kernel = self.names.iter().all(|(_, by)| *by == By::Kernel);
-        let what = if by_kernel { "no worker runs" } else { "packets pass unshaped" };
+        let what = match (by_kernel, self.closed) {
+            (true, _) => "no worker runs",
+            (false, true) => "packets are held back",
+            (false, false) => "packets pass unshaped",
+        };
         let fault = Fault::new(Code::Failed, format!("{what}: {}", self.reason()));
         fault.help("ask again in a moment: `altq run` starts the next worker by itself")
     }

@@ -1,5 +1,6 @@
 //! The heart of a worker: it tells the supervisor that all loops go round, and what clients have
-//! changed. The supervisor tells it the policy, and what that has become.
+//! changed. The supervisor tells it the policy, and what that has become, and answers what the
+//! worker asks it to keep.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,13 +9,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use altq_config::{Failed, Language, Policy, parse_str, print};
+use altq_config::{Failed, Policy};
+use altq_control::change::{Answer, Ask, Guard, Question, Reply, Text};
 use altq_dataplane::Reach;
+use altq_dataplane::bridge::Claim;
 use altq_dataplane::stop::Stop;
 use altq_engine::Engine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
+use super::keep::{policy_of, text_of};
 use crate::policy::PolicyFile;
 
 /// Time between two beats.
@@ -33,23 +37,31 @@ const REFUSED: &str = "refused";
 pub struct Told {
     /// How many policies the supervisor had read before.
     pub number: u64,
-    /// What messages call the text.
-    name: String,
-    language: String,
-    text: String,
+    /// The policy.
+    pub text: Text,
+    /// What is known besides when a worker begins.
+    pub begun: Begun,
+}
+
+/// What is known besides the policy when altq begins.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Begun {
+    /// The policy's file, as a whole path.
+    pub path: String,
+    /// What the file says; `None` if it is wrong.
+    pub file: Option<Text>,
+    /// Why another policy than that of the file runs.
+    pub instead: Option<String>,
+    /// How long a change waits that has to be confirmed, in nanoseconds.
+    pub waits_ns: Option<u64>,
+    /// What must hold meanwhile.
+    pub guards: Vec<Guard>,
 }
 
 impl Told {
-    /// This policy. The native language is printed anew, because it may include files; others are
-    /// told as they are written.
+    /// This policy.
     pub fn new(number: u64, file: &PolicyFile, policy: &Policy) -> Told {
-        let text = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
-        let language = file.language.or_else(|| Language::of(&file.file, text)).unwrap_or(Language::Native);
-        let (name, text) = match language {
-            Language::Native => ("the policy".to_owned(), print(policy).text),
-            _ => (file.file.display().to_string(), text.to_owned()),
-        };
-        Told { number, name, language: language.name().to_owned(), text }
+        Told { number, text: text_of(file, policy), begun: Begun::default() }
     }
 
     /// Reads it.
@@ -57,7 +69,7 @@ impl Told {
     /// # Errors
     /// What is wrong with it, which nothing should be.
     pub fn policy(&self) -> Result<Policy, Box<Failed>> {
-        parse_str(&self.text, &self.name, self.language.parse().unwrap_or(Language::Native))
+        policy_of(&self.text)
     }
 }
 
@@ -77,7 +89,42 @@ pub fn answer(line: &[u8]) -> Option<(u64, bool)> {
 #[derive(Clone)]
 pub struct Wire {
     to: Arc<Mutex<File>>,
-    from: Arc<Mutex<BufReader<UnixStream>>>,
+    from: Arc<Mutex<Inbox>>,
+}
+
+/// What has come from the supervisor.
+struct Inbox {
+    from: BufReader<UnixStream>,
+    policies: Vec<Told>,
+    answers: Vec<Reply>,
+    /// How many questions were asked.
+    asked: u64,
+}
+
+impl Inbox {
+    /// Reads a line, and keeps what it says for whoever waits for it.
+    fn read(&mut self) -> io::Result<()> {
+        let mut line = String::new();
+        let count = (&mut self.from).take(LONGEST).read_line(&mut line)?;
+        if count == 0 || !line.ends_with('\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if line.starts_with("{\"kept\":") {
+            self.answers.push(serde_json::from_str(&line)?);
+        } else {
+            self.policies.push(serde_json::from_str(&line)?);
+        }
+        Ok(())
+    }
+
+    /// Whether there is more to read.
+    fn has_more(&self) -> io::Result<bool> {
+        if !self.from.buffer().is_empty() {
+            return Ok(true);
+        }
+        let mut watched = [PollFd::new(self.from.get_ref(), PollFlags::IN)];
+        Ok(poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
+    }
 }
 
 impl Wire {
@@ -90,7 +137,28 @@ impl Wire {
         let from = UnixStream::from(copy()?);
         from.set_read_timeout(Some(PATIENCE))?;
         let to = Arc::new(Mutex::new(File::from(copy()?)));
-        Ok(Wire { to, from: Arc::new(Mutex::new(BufReader::new(from))) })
+        let (from, policies, answers) = (BufReader::new(from), Vec::new(), Vec::new());
+        Ok(Wire { to, from: Arc::new(Mutex::new(Inbox { from, policies, answers, asked: 0 })) })
+    }
+
+    /// Asks the supervisor, and waits for its answer.
+    ///
+    /// # Errors
+    /// There is none in time, or the supervisor is gone.
+    pub fn ask(&self, ask: Ask) -> io::Result<Answer> {
+        let mut inbox = self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.asked += 1;
+        let number = inbox.asked;
+        let mut line = serde_json::to_vec(&Question { keep: number, ask })?;
+        line.push(b'\n');
+        self.say(&line)?;
+        loop {
+            // One that came too late is of an earlier question.
+            if let Some(reply) = inbox.answers.drain(..).find(|reply| reply.kept == number) {
+                return Ok(reply.answer);
+            }
+            inbox.read()?;
+        }
     }
 
     /// Says a line. Lines of several threads do not mix.
@@ -114,33 +182,26 @@ impl Wire {
     /// # Errors
     /// It tells none in time, or is gone.
     pub fn policy(&self) -> io::Result<Told> {
-        let mut from = self.from.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let mut line = String::new();
-            let count = (&mut *from).take(LONGEST).read_line(&mut line)?;
-            if count == 0 || !line.ends_with('\n') {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let more = !from.buffer().is_empty() || {
-                let mut watched = [PollFd::new(from.get_ref(), PollFlags::IN)];
-                poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0
-            };
-            if !more {
-                return Ok(serde_json::from_str(&line)?);
-            }
+        let mut inbox = self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        while inbox.policies.is_empty() || inbox.has_more()? {
+            inbox.read()?;
         }
+        inbox.policies.drain(..).next_back().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
-/// Beats in a thread, an empty line each time, after every loop has answered. So it is silent when
-/// one of them is stuck. When nobody listens any more, `stop` is set: a worker does not outlive its
-/// supervisor.
+/// Beats in a thread, an empty line each time, after every loop has answered, and renews the claim
+/// on the frames of bridges. So it is silent, and the claim ends, when one of the loops is stuck.
+/// When nobody listens any more, `stop` is set: a worker does not outlive its supervisor.
 ///
 /// # Errors
 /// That of starting a thread.
-pub fn start(wire: Wire, reach: Reach, stop: Stop) -> io::Result<()> {
+pub fn start(wire: Wire, reach: Reach, claim: Option<Claim>, stop: Stop) -> io::Result<()> {
     let work = move || {
         while all_answer(&reach) {
+            if let Some(claim) = &claim {
+                claim.renew();
+            }
             if wire.say(b"\n").is_err() {
                 eprintln!("altq run: the supervisor is gone, so the worker ends");
                 return stop.set();
@@ -168,6 +229,8 @@ fn all_answer(reach: &Reach) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use altq_config::{Language, parse_str};
+
     use super::*;
 
     fn told(name: &str, text: &str) -> (Policy, Policy) {

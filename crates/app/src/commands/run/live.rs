@@ -1,19 +1,27 @@
 //! What a running command knows of its links: shared by the thread that prints, and the one that
 //! answers the control socket. The loops of the links never wait for either.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use altq_config::Link;
-use altq_control::roster::reserved::Done as Reserved;
+use altq_config::{Link, Policy};
+use altq_control::change::Text;
+use altq_control::request::Place;
 use altq_control::roster::{Changes, Roster};
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
+use altq_dataplane::tap::{Tapping, Wanted};
 use altq_dataplane::{Error as LinkError, Reach};
 use altq_engine::spec::SpecError;
+use altq_engine::units::Nanos;
 
-use super::reservations;
+use super::course::Course;
+use super::drift::{self, Files, Found, Watch};
+use super::keep::Keep;
+use super::monitors::Monitors;
 use super::shaped::Shaped;
 
 /// A link, and its latest snapshot.
@@ -27,17 +35,44 @@ pub struct Live {
     pub tuning: Tuning,
     /// When they were.
     pub since: Instant,
+    /// What differs from what was asked for, as somebody has seen it from outside.
+    seen: Arc<Mutex<Found>>,
+    /// Who sees it; `None`: a supervisor does, or nobody.
+    watch: OnceLock<Watch>,
+    /// Who keeps which policy runs.
+    pub keep: Keep,
+    /// The only link of the policy that runs, if `--link` has chosen one.
+    pub only: Option<String>,
+    /// Whether somebody watches what the classes do, and what is known of that.
+    pub watches: bool,
+    pub monitors: Monitors,
+}
+
+/// What is known of the policy when the links begin to run.
+pub struct Known {
+    /// The policy.
+    pub course: Course,
+    /// Who keeps which one runs.
+    pub keep: Keep,
+    /// The only link that runs, if `--link` has chosen one.
+    pub only: Option<String>,
 }
 
 /// What may change.
 pub struct State {
     /// The links as they are now, with the classes of subscribers and reservations.
     pub roster: Roster,
+    /// The policy that runs.
+    pub course: Course,
+    /// Before this time, by the loops' clock, no change is taken back again.
+    pub try_again: Option<Nanos>,
     links: Vec<Entry>,
 }
 
 struct Entry {
     name: String,
+    /// As it was at the start, when room was made for it.
+    started: Arc<Link>,
     /// As of the latest look at the link.
     shaped: Arc<Shaped>,
     latest: Option<Arc<Snapshot>>,
@@ -48,16 +83,54 @@ impl Live {
     ///
     /// # Errors
     /// That of a link that the engine refuses.
-    pub fn new(links: &[&Link], reach: Reach, tuning: Tuning) -> Result<Live, SpecError> {
+    pub fn new(links: &[&Link], reach: Reach, tuning: Tuning, known: Known) -> Result<Live, SpecError> {
+        let Known { course, keep, only } = known;
         let links: Vec<Arc<Link>> = links.iter().map(|link| Arc::new((*link).clone())).collect();
         let entry = |link: &Arc<Link>| Entry {
             name: link.name.clone(),
+            started: link.clone(),
             shaped: Arc::new(Shaped::new(link.clone())),
             latest: None,
         };
         let entries = links.iter().map(entry).collect();
-        let state = State { roster: Roster::new(links, tuning.room)?, links: entries };
-        Ok(Live { state: Mutex::new(state), reach, tuning, since: Instant::now() })
+        let roster = Roster::new(links, tuning.room)?;
+        let mut state = State { roster, course, try_again: None, links: entries };
+        state.course.compare(&state.roster);
+        let (since, seen, watch) = (Instant::now(), Arc::default(), OnceLock::new());
+        let (watches, monitors) = (tuning.flows > 0, Monitors::default());
+        Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only, watches, monitors })
+    }
+
+    /// Has a thread see what differs from what was asked for, from now on.
+    ///
+    /// # Errors
+    /// That of starting it.
+    pub fn watch(&self, policy: &Policy, links: &[&Link]) -> io::Result<()> {
+        if self.watch.get().is_none() {
+            let seen = self.seen.clone();
+            let tell = move |found| *seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            let watch = Watch::start(tell)?;
+            watch.shapes(&drift::files(policy), links.iter().copied());
+            let _ = self.watch.set(watch);
+        }
+        Ok(())
+    }
+
+    /// What runs is asked for by a policy of these files since now.
+    pub fn asks(&self, files: &Files, links: &[Link]) {
+        if let Some(watch) = self.watch.get() {
+            watch.asks(files, links);
+        }
+    }
+
+    /// Takes what a supervisor has seen.
+    pub fn see(&self, found: Found) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    /// What was seen of a link.
+    pub fn seen(&self, link: &str) -> Vec<String> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned().unwrap_or_default()
     }
 
     /// The state, for this thread alone. What panicked with it has left it whole.
@@ -85,6 +158,14 @@ impl Live {
     /// each; nothing for other links.
     pub fn drift(&self, link: &str) -> Vec<String> {
         self.reach.drift(link)
+    }
+
+    /// Taps a link into a file; `None` if it has no loop.
+    ///
+    /// # Errors
+    /// There can be no thread for it.
+    pub fn tap(&self, link: &str, wanted: Wanted, file: File) -> Result<Option<Tapping>, LinkError> {
+        self.reach.tap(link, wanted, file)
     }
 
     /// Reaches the loops.
@@ -118,22 +199,36 @@ impl State {
         Some(shown)
     }
 
+    /// What clients have set of a link beside the policy, a sentence each.
+    pub fn set_beside(&self, name: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let (Some(runs), Some(written)) = (self.roster.link(name), self.roster.written(name))
+            && runs.spec.rate != written.spec.rate
+        {
+            let (runs, written) = (runs.spec.rate, written.spec.rate);
+            lines.push(format!("its rate was set to {runs} while it runs; the policy says {written}"));
+        }
+        let within = |place: &Place| place.link == name;
+        match self.roster.subscribers().filter(|one| one.classes.iter().any(within)).count() {
+            0 => {}
+            1 => lines.push("a subscriber has a class that the policy does not have".to_owned()),
+            count => lines.push(format!("{count} subscribers have classes that the policy does not have")),
+        }
+        lines
+    }
+
     /// The names of the links, in the policy's order.
     pub fn names(&self) -> Vec<&str> {
         self.links.iter().map(|entry| entry.name.as_str()).collect()
     }
 
-    /// Other links of the same names follow these; those that are not named stay. There are no
-    /// subscribers. What is returned is to be done behind the changes between the two policies.
-    ///
-    /// # Errors
-    /// That of a link that the engine refuses.
-    pub fn follow(&mut self, links: &[&Link], room: usize) -> Result<Reserved<()>, SpecError> {
-        let follower = |entry: &Entry| match links.iter().find(|link| link.name == entry.name) {
-            Some(link) => Some(Arc::new((*link).clone())),
-            None => self.roster.written(&entry.name),
-        };
-        let links: Vec<Arc<Link>> = self.links.iter().filter_map(follower).collect();
-        self.roster.follow(reservations::time(), links, room)
+    /// A link as it was at the start.
+    pub fn started(&self, name: &str) -> Option<Arc<Link>> {
+        self.links.iter().find(|entry| entry.name == name).map(|entry| entry.started.clone())
+    }
+
+    /// Another policy runs.
+    pub fn follow(&mut self, text: Text) {
+        self.course.follow(text, &self.roster);
     }
 }

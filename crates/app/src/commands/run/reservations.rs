@@ -125,6 +125,11 @@ fn log(answer: &Answer, happened: bool, op: Op, peer: &Peer) {
 
 /// Whether a client may make reservations in the name of others, and change those of others.
 fn may_name_owners(peer: &Peer) -> bool {
+    is_own(peer)
+}
+
+/// True for root and for the user that runs altq.
+pub fn is_own(peer: &Peer) -> bool {
     peer.uid == 0 || peer.uid == geteuid().as_raw()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use altq_config::{Link, Promises};
 use altq_control::roster::without_gaps;
 use altq_engine::spec::ClassId;
-use altq_engine::units::Rate;
+use altq_engine::units::{Nanos, Rate};
 
 /// A link that runs, with what its policy promises.
 pub struct Shaped {
@@ -15,6 +15,17 @@ pub struct Shaped {
     pub guaranteed: Vec<Option<Rate>>,
     /// For each class, the highest rate that it may reach.
     pub ceiling: Vec<Rate>,
+    /// For each class, the longest that its packets may wait.
+    pub waits: Vec<Waits>,
+}
+
+/// The longest that packets of a class may wait; `None` where nothing is promised.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waits {
+    /// A packet of a source that keeps to the class's guarantee.
+    pub conforming: Option<Nanos>,
+    /// The last packet of a full queue.
+    pub queue_full: Option<Nanos>,
 }
 
 impl Shaped {
@@ -24,13 +35,18 @@ impl Shaped {
         let promises = Promises::new(&whole);
         let count = link.spec.classes.len();
         let (mut guaranteed, mut ceiling) = (vec![None; count], vec![Rate::ZERO; count]);
+        let mut waits = vec![Waits::default(); count];
         for (class, own) in (0 as ClassId..).zip(kept) {
             if let (Some(guaranteed), Some(ceiling)) = (guaranteed.get_mut(own as usize), ceiling.get_mut(own as usize))
             {
                 *guaranteed = promises.guaranteed(class).filter(|rate| !rate.is_zero());
                 *ceiling = whole.ceiling(class);
             }
+            if let Some(waits) = waits.get_mut(own as usize) {
+                let bound = promises.delay_bound(class);
+                *waits = Waits { conforming: bound.conforming, queue_full: bound.queue_full };
+            }
         }
-        Shaped { link, guaranteed, ceiling }
+        Shaped { link, guaranteed, ceiling, waits }
     }
 }

@@ -44,6 +44,7 @@ struct LoopStat {
     /// How often a timer had passed then, and how late it was on average.
     timers: u64,
     timer_late_mean_ns: u64,
+    timer_late_total_ns: u64,
     /// Calls that received or sent frames.
     receive_calls: u64,
     send_calls: u64,
@@ -76,6 +77,8 @@ struct Class {
     received_bytes: u64,
     sent_packets: u64,
     sent_bytes: u64,
+    /// The bytes that the link charged for them, which guarantees are about.
+    sent_wire_bytes: u64,
     dropped: BTreeMap<&'static str, u64>,
     marked_packets: u64,
     backlog_packets: u64,
@@ -89,6 +92,16 @@ struct Class {
     guaranteed_bit_s: Option<u64>,
     /// The highest rate that the policy lets it reach.
     ceiling_bit_s: Option<u64>,
+    /// What serves its packets.
+    scheduler: &'static str,
+    /// The longest that its packets may wait, as `altq check` computes it.
+    delay_bound_ns: Bound,
+}
+
+#[derive(Debug, Serialize)]
+struct Bound {
+    conforming: Option<u64>,
+    queue_full: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -137,6 +150,7 @@ fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
             wake_ups: work.waits,
             timers: work.timers,
             timer_late_mean_ns: work.late.checked_div(work.timers).unwrap_or(0),
+            timer_late_total_ns: work.late,
             receive_calls: work.receives,
             send_calls: work.sends,
         },
@@ -164,6 +178,7 @@ fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: u
     if class == ROOT as usize && snapshot.unclassified.0 > 0 {
         *dropped.entry("no_class").or_default() += snapshot.unclassified.0;
     }
+    let waits = shaped.waits.get(class).copied().unwrap_or_default();
     Some(Class {
         name,
         parent: parent(link, class).and_then(|parent| Some(link.classes.get(parent)?.name.clone())),
@@ -171,6 +186,7 @@ fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: u
         received_bytes: counters.received_bytes(),
         sent_packets: counters.sent_packets,
         sent_bytes: counters.sent_bytes,
+        sent_wire_bytes: counters.sent_wire_bytes,
         dropped,
         marked_packets: counters.marked_packets,
         backlog_packets: counters.queued_packets,
@@ -186,11 +202,13 @@ fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: u
         limited_by: limits.get(class).map_or("", |limit| limit.text(link)).to_owned(),
         guaranteed_bit_s: shaped.guaranteed.get(class).copied().flatten().map(|rate| rate.as_bit_s()),
         ceiling_bit_s: shaped.ceiling.get(class).map(|rate| rate.as_bit_s()),
+        scheduler: link.scheduler_of(class as ClassId),
+        delay_bound_ns: Bound { conforming: waits.conforming, queue_full: waits.queue_full },
     })
 }
 
 /// A moment of CLOCK_MONOTONIC by the clock of the day, in ns since 1970.
-fn unix(at: u64) -> u64 {
+pub fn unix(at: u64) -> u64 {
     let read = |id| {
         let time = clock_gettime(id);
         i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)

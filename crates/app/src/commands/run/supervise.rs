@@ -2,16 +2,19 @@
 //! and sees to it that packets pass when the worker does not shape (docs/service.md).
 //!
 //! The worker is the same program, started anew with the same arguments: an `exec` gives it an
-//! address space of its own, and none of the supervisor's descriptors but two. Its standard output
-//! is a socket to the supervisor, on which it is told the policy, and beats
-//! ([`heart`](super::heart)). Its standard input is the listening control socket. While no worker
-//! shapes, the supervisor answers there itself.
+//! address space of its own, and none of the supervisor's descriptors but three. Its standard
+//! output is a socket to the supervisor, on which it is told the policy, and beats
+//! ([`heart`](super::heart)). Its standard input is the listening control socket. The third is the
+//! memory of the history ([`memory`]). While no worker shapes, the supervisor
+//! answers on the control socket itself.
 //!
 //! A worker that takes the place of another runs the same policy, whatever the file says by then:
 //! it is read at the start, and when SIGHUP asks for it.
 //!
 //! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). What it
 //! may not do any more the supervisor does: it reads the policy again, and takes rules away.
+
+mod kept;
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -22,13 +25,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use altq_config::{Device, Link, Path as By, Policy};
+use altq_config::{Device, Link, Path as By};
+use altq_control::change::{Question, Reply, Text};
 use altq_control::client::Client;
 use altq_control::journal::{Journal, give, locked};
 use altq_control::line::Lines;
-use altq_control::request::WRITE_LINE;
 use altq_control::supervision::{Act, Supervision};
-use altq_dataplane::bridge::Standby;
+use altq_dataplane::bridge::{Bypass, Standby};
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_engine::units::Nanos;
 use anyhow::Context as _;
@@ -36,9 +39,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::away::Away;
-use super::heart::{Told, answer};
+use super::heart::{Begun, Told, answer};
+use super::keep::Keeper;
 use super::listen::Opened;
-use super::{Args, choose, reload};
+use super::memory::{self, Lent};
+use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
 
@@ -46,8 +51,10 @@ use crate::notify::{Manager, Pulse, watchdog};
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a worker may take to read a policy.
 const READING: Duration = Duration::from_secs(5);
+/// The longest line of a worker, in bytes: a change has two policies in it.
+const LONGEST: usize = 1 << 30;
 /// How long a worker may be silent where nobody says another time.
-const PATIENCE: Nanos = 150_000_000;
+pub const PATIENCE: Nanos = 150_000_000;
 /// How much longer than `--for` workers may run together: one that ends by itself does so before.
 const LATE: Nanos = 1_000_000_000;
 /// The flag that makes a supervisor; a worker does not get it.
@@ -58,15 +65,24 @@ struct Worker {
     child: Child,
     beats: UnixStream,
     lines: Lines,
-    /// Takes policies that the worker is to be told.
-    policies: mpsc::Sender<Told>,
+    /// Takes what the worker is to be told.
+    policies: mpsc::Sender<ToWorker>,
     /// Readable when it has ended.
     end: OwnedFd,
+}
+
+/// What a worker is told.
+enum ToWorker {
+    /// A policy.
+    Policy(Told),
+    /// The answer to a question.
+    Kept(Reply),
 }
 
 /// A policy that was read, and the links of it that run.
 struct Known {
     told: Told,
+    files: drift::Files,
     links: Vec<Link>,
 }
 
@@ -100,16 +116,35 @@ struct Supervisor<'a> {
     end: Option<Nanos>,
     /// What clients have changed.
     journal: Arc<Mutex<Journal>>,
+    /// Keeps which policy runs, and which one comes back.
+    keeper: Keeper,
+    /// What the worker has begun to change the policy to.
+    begun: Option<Text>,
+    /// Since when a change should be taken back.
+    overdue: Option<Nanos>,
     away: Option<Away>,
+    /// Forwards what bridges get while no worker does.
+    bypass: Option<Bypass>,
+    /// Does so where there is no `bypass`.
     standby: Option<Standby>,
     manager: Manager,
+    /// Sees what differs from what was asked for.
+    drift: Option<drift::Watch>,
+    /// The memory of the history, which outlives workers.
+    history: Option<OwnedFd>,
 }
 
 /// Supervises a worker until a signal comes, or until the worker ends as it should.
 ///
 /// # Errors
 /// Signals cannot be watched, or no worker can be started.
-pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&Opened>) -> anyhow::Result<Exit> {
+pub fn supervise(
+    args: &Args,
+    (told, keeper): (Told, Keeper),
+    files: drift::Files,
+    links: &[&Link],
+    socket: Option<&Opened>,
+) -> anyhow::Result<Exit> {
     // Signals are blocked before any thread starts. A child gets none of that.
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
@@ -117,7 +152,7 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
     let links = links.iter().map(|link| (*link).clone()).collect();
     let mut supervisor = Supervisor {
         args,
-        known: Known { told: Told::new(0, &args.policy, policy), links },
+        known: Known { told, files, links },
         next: None,
         read: 0,
         socket,
@@ -127,18 +162,27 @@ pub fn supervise(args: &Args, policy: &Policy, links: &[&Link], socket: Option<&
         shaped: false,
         end: None,
         journal: Arc::default(),
+        keeper,
+        begun: None,
+        overdue: None,
         away: None,
+        bypass: None,
         standby: None,
         manager: Manager::of_environment(),
+        drift: socket.and_then(Opened::path).map(drift::Watch::telling).transpose()?,
+        history: history(args.history),
     };
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
     let links = std::mem::take(&mut supervisor.known.links);
     drop(supervisor);
+    // What holds packets back stays unless the end was asked for.
+    let (closed, asked) = (args.fail.is_closed(), matches!(exit, Ok(Exit::Ok)));
+    let goes = |link: &&Link| !closed || asked || link.path() == Some(By::Kernel);
     // A confined worker takes no rules away.
-    if (!clean || !args.unconfined)
-        && let Err(error) = altq_dataplane::sweep(&links.iter().collect::<Vec<&Link>>())
+    if (!clean || !args.unconfined || closed)
+        && let Err(error) = altq_dataplane::sweep(&links.iter().filter(goes).collect::<Vec<&Link>>())
     {
         eprintln!("altq run: {error}");
     }
@@ -157,6 +201,7 @@ impl Supervisor<'_> {
         loop {
             // What was said while this process itself was held up counts first.
             self.listen();
+            self.overdue();
             match self.watch.due(self.now()) {
                 Act::Start => match self.start() {
                     Ok(()) => {}
@@ -174,6 +219,9 @@ impl Supervisor<'_> {
                 Act::Nothing => {}
             }
             let mut until = self.watch.deadline().min(self.end.unwrap_or(Nanos::MAX));
+            if let Some(wait) = self.until_overdue() {
+                until = until.min(self.now().saturating_add(wait.as_nanos() as Nanos));
+            }
             if let Some(pulse) = &mut pulse {
                 if pulse.due(self.now()) {
                     self.manager.tell("WATCHDOG=1");
@@ -220,8 +268,17 @@ impl Supervisor<'_> {
 
     /// Starts a worker.
     fn start(&mut self) -> io::Result<()> {
-        // altq's own bridge takes over: for a moment nothing passes.
+        // altq's own bridge takes over. From a bridge of the kernel's it does so with a gap.
         self.standby = None;
+        if !self.args.fail.is_closed() && !self.bypass.as_ref().is_some_and(|bypass| bypass.fits(&self.known.links())) {
+            self.bypass = None;
+            // Whatever keeps it from being is found again, and said, when the worker does without.
+            self.bypass = Bypass::new(&self.known.links()).unwrap_or(None);
+            // Before the first worker has shaped, another process may be at work on the same pair.
+            if let Some(bypass) = self.bypass.as_ref().filter(|_| self.shaped) {
+                bypass.forward();
+            }
+        }
         let (beats, heart) = UnixStream::pair()?;
         // This very program, also where its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
@@ -231,6 +288,15 @@ impl Supervisor<'_> {
         command.args(["--worker", if self.socket.is_some() { "socket" } else { "alone" }]);
         if locked(&self.journal).has_reservations() {
             command.arg("--awaits-reservations");
+        }
+        // What the worker gets of the supervisor's, for as long as it takes to start it.
+        let claim = self.bypass.as_ref().map(Lent::new).transpose()?;
+        if let Some(claim) = &claim {
+            command.arg("--claim").arg(claim.number().to_string());
+        }
+        let lent = self.history.as_ref().map(Lent::new).transpose()?;
+        if let Some(lent) = &lent {
+            command.arg("--worker-history").arg(lent.number().to_string());
         }
         command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
@@ -248,15 +314,17 @@ impl Supervisor<'_> {
             None => Stdio::null(),
         });
         let mut child = command.spawn()?;
+        drop(lent);
         // The worker alone has the other end of the socket.
-        drop(command);
+        drop((command, claim));
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
         let (policies, told) = mpsc::channel();
         // It stays there until it is taken.
-        let _ = policies.send(self.known.told.clone());
+        let known = &self.known.told;
+        let _ = policies.send(ToWorker::Policy(Told { begun: self.keeper.of_worker(&known.begun), ..known.clone() }));
         let telling = beats.try_clone().and_then(|beats| tell(beats, end.try_clone()?, told));
         self.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end });
         if telling.is_err() {
@@ -273,8 +341,13 @@ impl Supervisor<'_> {
             Ok(links) => links.into_iter().cloned().collect(),
             Err(message) => return eprintln!("altq run: SIGHUP: {message}; the policy that runs stays"),
         };
+        if self.keeper.waits().is_some() {
+            return eprintln!("altq run: SIGHUP: a change waits to be confirmed; the policy that runs stays");
+        }
         self.read += 1;
-        self.next = Some(Known { told: Told::new(self.read, &self.args.policy, &policy), links });
+        let told = Told::new(self.read, &self.args.policy, &policy);
+        let begun = Begun { file: Some(told.text.clone()), instead: None, ..self.known.told.begun.clone() };
+        self.next = Some(Known { told: Told { begun, ..told }, files: drift::files(&policy), links });
         if self.worker.is_none() {
             self.take_next();
         }
@@ -286,7 +359,7 @@ impl Supervisor<'_> {
     fn tell(&self) {
         if let (Some(worker), Some(next)) = (&self.worker, &self.next)
             && self.watch.shaping_since().is_some()
-            && worker.policies.send(next.told.clone()).is_err()
+            && worker.policies.send(ToWorker::Policy(next.told.clone())).is_err()
         {
             eprintln!("altq run: SIGHUP: the worker is not told; the policy that runs stays");
         }
@@ -297,6 +370,8 @@ impl Supervisor<'_> {
         let Some(next) = self.next.take() else { return };
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
         let before = std::mem::replace(&mut self.known, next);
+        let text = self.known.told.text.clone();
+        self.note_read(&text, &before.told.text);
         locked(&self.journal).forget_rates();
         // What stands on an interface that is not shaped so any more.
         let place = |link: &Link| (link.device.clone(), link.path());
@@ -315,7 +390,7 @@ impl Supervisor<'_> {
 
     /// Answers on the control socket while no worker does.
     fn answer_meanwhile(&self, reason: &str) -> Option<Away> {
-        let away = Away::start(self.socket?, &self.known.links, reason);
+        let away = Away::start(self.socket?, &self.known.links, reason, self.args.fail.is_closed());
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
@@ -332,17 +407,20 @@ impl Supervisor<'_> {
         // The end of the stream is that of the worker, which the other descriptor tells.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
-        let mut beats = 0;
+        let (mut beats, mut read, mut questions) = (0, false, Vec::new());
         // A note is as long as the request that it is about, or a little longer.
-        while let Ok(Some(line)) = worker.lines.take(2 * WRITE_LINE) {
+        while let Ok(Some(line)) = worker.lines.take(LONGEST) {
             if line.is_empty() {
                 beats += 1;
+            } else if line.starts_with(b"{\"keep\":") {
+                questions.extend(serde_json::from_slice::<Question>(&line).ok());
             } else if let Some((number, taken)) = answer(&line) {
                 // What it has refused nobody is told again.
                 let next = self.next.take_if(|next| next.told.number == number);
                 if let Some(next) = next.filter(|_| taken) {
                     self.known = next;
                     locked(&self.journal).forget_rates();
+                    read = true;
                 }
             } else {
                 locked(&self.journal).take(&line);
@@ -350,12 +428,20 @@ impl Supervisor<'_> {
         }
         if beats > 0 && self.watch.beat(now) {
             self.up();
+        } else if let Some(drift) = self.drift.as_ref().filter(|_| read) {
+            drift.asks(&self.known.files, &self.known.links);
+        }
+        for question in questions {
+            self.question(question);
         }
     }
 
     /// A worker shapes.
     fn up(&mut self) {
         self.away = None;
+        if let Some(drift) = &self.drift {
+            drift.shapes(&self.known.files, &self.known.links);
+        }
         if self.shaped {
             let what = if self.known.has_loops() { "packets are shaped again" } else { "a worker runs again" };
             eprintln!("altq run: {what}");
@@ -364,6 +450,9 @@ impl Supervisor<'_> {
             self.end = Some(self.now().saturating_add(time).saturating_add(LATE));
         }
         self.manager.tell("READY=1\nSTATUS=shaping");
+        if !self.shaped {
+            self.keeper.started(&self.known.told.text);
+        }
         self.shaped = true;
         self.tell();
     }
@@ -386,6 +475,13 @@ impl Supervisor<'_> {
 
     /// A worker has ended.
     fn down(&mut self, reason: &str) {
+        if let Some(bypass) = &self.bypass {
+            bypass.forward();
+        }
+        if let Some(drift) = &self.drift {
+            drift.rests();
+        }
+        self.forget_begun();
         if self.watch.shaping_since().is_none() {
             // Perhaps it is what was wrong with the one before.
             self.take_next();
@@ -399,11 +495,7 @@ impl Supervisor<'_> {
         };
         let told = format!("{reason}{}", self.bridges(wait > 0));
         let by_kernel = self.known.links.iter().any(|link| link.path() == Some(By::Kernel));
-        let what = match (self.known.has_loops(), by_kernel) {
-            (true, false) => "BYPASS: packets pass unshaped",
-            (true, true) => "BYPASS: packets pass unshaped where the kernel does not shape them",
-            (false, _) => "no worker runs, and the kernel shapes on",
-        };
+        let what = self.args.fail.without_worker(self.known.has_loops(), by_kernel);
         eprintln!("altq run: {what}: {told}; the next worker starts {next}");
         self.manager.tell(&format!("STATUS={what}: {told}"));
         match &self.away {
@@ -412,11 +504,18 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Hands bridges to the kernel if the next worker does not start at once: setting one up takes
-    /// as long as a worker takes. Says what becomes of them.
+    /// Says what becomes of bridges. Without programs that forward, they are handed to a bridge of
+    /// the kernel's if the next worker does not start at once: setting one up takes as long as a
+    /// worker takes.
     fn bridges(&mut self, waits: bool) -> String {
+        if self.bypass.is_some() {
+            return String::new();
+        }
         if !self.known.links.iter().any(|link| matches!(link.device, Some(Device::Bridge { .. }))) {
             return String::new();
+        }
+        if self.args.fail.is_closed() {
+            return "; bridges forward nothing at all".to_owned();
         }
         if !waits {
             return ", but for bridges, which forward nothing until the next worker begins".to_owned();
@@ -483,15 +582,19 @@ impl Drop for Supervisor<'_> {
 }
 
 /// Tells a worker policies, in a thread: nothing else waits for it.
-fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<Told>) -> io::Result<()> {
+fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>) -> io::Result<()> {
     to.set_write_timeout(Some(READING))?;
     let work = move || {
         for (at, told) in policies.into_iter().enumerate() {
-            let Ok(mut line) = serde_json::to_vec(&told) else { return };
+            let (line, policy) = match &told {
+                ToWorker::Policy(told) => (serde_json::to_vec(told), true),
+                ToWorker::Kept(reply) => (serde_json::to_vec(reply), false),
+            };
+            let Ok(mut line) = line else { return };
             line.push(b'\n');
-            // A worker waits for the first one. A text may be longer than what a socket holds, so
-            // it is to read the others meanwhile.
-            if at > 0 {
+            // A worker waits for the first one, and for answers. A text may be longer than what a
+            // socket holds, so it is to read the others meanwhile.
+            if at > 0 && policy {
                 let _ = pidfd_send_signal(&worker, Signal::HUP);
             }
             if to.write_all(&line).is_err() {
@@ -500,6 +603,13 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<Told>) -> 
         }
     };
     std::thread::Builder::new().name("altq policy".to_owned()).spawn(work).map(drop)
+}
+
+/// The memory of the history. Without it the next worker knows nothing of what was before.
+fn history(size: u64) -> Option<OwnedFd> {
+    let make =
+        || memory::make(size).inspect_err(|error| eprintln!("altq run: the history ends with a worker: {error}"));
+    (size > 0).then(make)?.ok()
 }
 
 /// The exit code of a worker as that of the command.

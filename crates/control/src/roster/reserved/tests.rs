@@ -21,21 +21,21 @@ const POLICY: &str = "link down { rate 100Mbit/s  scheduler cbq
         class rest { rate 16Mbit/s  default } }";
 
 /// A roster, and the engines of its links, which are given its changes.
-struct World {
-    roster: Roster,
-    engines: Vec<(String, Engine)>,
-    now: Nanos,
+pub struct World {
+    pub roster: Roster,
+    pub engines: Vec<(String, Engine)>,
+    pub now: Nanos,
     /// What a supervisor would have been told.
     journal: Journal,
 }
 
-fn links(text: &str) -> Vec<Arc<Link>> {
+pub fn links(text: &str) -> Vec<Arc<Link>> {
     let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
     policy.links.into_iter().map(Arc::new).collect()
 }
 
 impl World {
-    fn new(text: &str) -> World {
+    pub fn new(text: &str) -> World {
         World::of(links(text))
     }
 
@@ -45,11 +45,11 @@ impl World {
     }
 
     /// The wall's clock goes an hour before the loop's.
-    fn at(&self) -> Time {
+    pub fn at(&self) -> Time {
         Time { now: self.now, unix: self.now + 3600 * SECOND }
     }
 
-    fn make(&mut self, changes: Changes) {
+    pub fn make(&mut self, changes: Changes) {
         for (name, changes) in changes {
             let (_, engine) = self.engines.iter_mut().find(|(link, _)| *link == name).unwrap();
             for change in changes {
@@ -59,7 +59,7 @@ impl World {
         self.check();
     }
 
-    fn done<T>(&mut self, done: Done<T>) -> T {
+    pub fn done<T>(&mut self, done: Done<T>) -> T {
         assert!(done.said.is_empty(), "{:?}", done.said);
         done.notes.split_inclusive(|byte| *byte == b'\n').for_each(|line| self.journal.take(line));
         self.make(done.changes);
@@ -71,7 +71,7 @@ impl World {
         self.done(done)
     }
 
-    fn ask(&mut self, asked: &Request) -> Answer {
+    pub fn ask(&mut self, asked: &Request) -> Answer {
         match self.said(asked) {
             Said::Answer(answer) => *answer,
             other => panic!("{asked:?}: {other:?}"),
@@ -83,13 +83,13 @@ impl World {
         self.done(done);
     }
 
-    fn table(&self, link: &str) -> &Table {
+    pub fn table(&self, link: &str) -> &Table {
         self.roster.tables().find(|(there, _)| there.name == link).unwrap().1
     }
 
     /// The engines have the classes of the links, below the same parents and with the same words;
     /// packets of each reservation and subscriber belong to its class.
-    fn check(&mut self) {
+    pub fn check(&mut self) {
         for (name, engine) in &mut self.engines {
             let link = self.roster.link(name).unwrap();
             for (id, class) in (0..).zip(&link.classes).skip(1) {
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// The class to which the engine of a link sends UDP packets to a host and port.
-    fn class_of(&mut self, link: &str, dst: u32, dport: u16) -> String {
+    pub fn class_of(&mut self, link: &str, dst: u32, dport: u16) -> String {
         let (_, engine) = self.engines.iter_mut().find(|(name, _)| name == link).unwrap();
         let dst = u128::from(dst);
         let key = Key { family: 4, src: 7, dst, proto: 17, sport: Some(9), dport: Some(dport), ..Key::default() };
@@ -122,7 +122,7 @@ impl World {
         self.roster.link(link).unwrap().class_name(class).to_owned()
     }
 
-    fn set(&mut self, id: &str, address: &str, rate: u64) -> usize {
+    pub fn set(&mut self, id: &str, address: &str, rate: u64) -> usize {
         let classes = vec![SubscriberPlace { link: "down".into(), within: None, gets: Gets::Rate(rate) }];
         let addresses = vec![Prefix::read(address).unwrap()];
         let (report, changes) = self.roster.set(vec![Subscriber { id: id.into(), addresses, classes }]);
@@ -131,22 +131,22 @@ impl World {
     }
 }
 
-fn tspec(rate: u64) -> Tspec {
+pub fn tspec(rate: u64) -> Tspec {
     let (min_unit_bytes, max_packet_bytes) = (Some(1500), Some(1500));
     Tspec { rate_bit_s: rate, burst_bytes: 3000, peak_bit_s: None, min_unit_bytes, max_packet_bytes }
 }
 
-fn of(op: Op, key: &str) -> Request {
+pub fn of(op: Op, key: &str) -> Request {
     Request { key: Some(key.to_owned()), ..Request::new(op) }
 }
 
-fn add(key: &str, port: u16, rate: u64) -> Request {
+pub fn add(key: &str, port: u16, rate: u64) -> Request {
     let flow = format!("proto=udp dport={port}").parse().unwrap();
     let within_class = Some("down/res".to_owned());
     Request { flows: Some(vec![flow]), tspec: Some(tspec(rate)), within_class, ..of(Op::Add, key) }
 }
 
-fn events(roster: &Roster, from: u64) -> Vec<Value> {
+pub fn events(roster: &Roster, from: u64) -> Vec<Value> {
     let (body, _) = roster.news(from, usize::MAX);
     body.split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -349,15 +349,7 @@ fn a_policy_that_is_read_again_keeps_what_it_has_room_for() {
     }
     assert!(world.ask(&of(Op::Del, "a")).granted && world.ask(&add("d", 4, 2_000_000)).granted);
     let follow = |world: &mut World, text: &str| {
-        let to = links(text);
-        // As the command does: first the changes between the policies.
-        for link in &to {
-            let own = world.roster.written(&link.name).unwrap();
-            let changes = altq_config::changes(&own, link).unwrap();
-            let (_, engine) = world.engines.iter_mut().find(|(name, _)| *name == link.name).unwrap();
-            changes.iter().for_each(|change| _ = engine.apply(world.now, change).unwrap());
-        }
-        let done = world.roster.follow(world.at(), to, 10_000).unwrap();
+        let done = world.roster.follow(world.at(), links(text), true).unwrap();
         world.done(done);
     };
     follow(&mut world, POLICY);

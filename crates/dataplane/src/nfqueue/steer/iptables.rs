@@ -8,8 +8,8 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::Steer;
 use super::program::run;
+use super::{Fail, Steer};
 
 /// The programs of the two families.
 const PROGRAMS: [(&str, &str); 2] = [("iptables", "iptables-restore"), ("ip6tables", "ip6tables-restore")];
@@ -34,7 +34,7 @@ pub fn set(steer: &Steer) -> Result<(), String> {
     }
     for (list, restore) in programs() {
         let before = run(list, &["-w", "5", "-t", "mangle", "-S"], "")?;
-        run(restore, &["-w", "5", "--noflush"], &rules(steer, &before))?;
+        run(restore, &["-w", "5", "--noflush"], &rules(steer, &before, list == PROGRAMS[1].0))?;
     }
     Ok(())
 }
@@ -52,6 +52,31 @@ pub fn remove(steer: &Steer) -> Result<(), String> {
     result
 }
 
+/// True if the rules are there, in either family.
+pub fn is_there(steer: &Steer) -> bool {
+    let [queue, _] = chains(steer);
+    let stands = |(list, _): (&str, &str)| {
+        run(list, &["-w", "5", "-t", "mangle", "-S"], "").is_ok_and(|text| made(&text).any(|chain| chain == queue))
+    };
+    programs().any(stands)
+}
+
+/// All rules of the table, for each family that the kernel has.
+pub fn mangle() -> Vec<String> {
+    programs().map(|(list, _)| run(list, &["-w", "5", "-t", "mangle", "-S"], "").unwrap_or_default()).collect()
+}
+
+/// The chains of altq's that stand, in either family.
+pub fn ours() -> Vec<String> {
+    let text = mangle().concat();
+    made(&text).filter(|chain| chain.starts_with("altq-")).map(str::to_owned).collect()
+}
+
+/// The chains that `-S` has listed.
+fn made(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.strip_prefix("-N "))
+}
+
 /// The programs for the families that the kernel has.
 fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
     let families = if std::fs::exists(FAMILY6).unwrap_or(true) { 2 } else { 1 };
@@ -59,7 +84,7 @@ fn programs() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The chain that queues, and the one that writes.
-fn chains(steer: &Steer) -> [String; 2] {
+pub fn chains(steer: &Steer) -> [String; 2] {
     let queue = format!("altq-{}-{}", steer.direction(), steer.interface);
     let write = format!("{queue}.w");
     [queue, write]
@@ -92,7 +117,8 @@ fn no_rules(steer: &Steer, before: &str) -> String {
     text + "COMMIT\n"
 }
 
-fn rules(steer: &Steer, before: &str) -> String {
+/// `six`: for IPv6.
+fn rules(steer: &Steer, before: &str, six: bool) -> String {
     let chains = chains(steer);
     let [queue, write] = &chains;
     let interface = &steer.interface;
@@ -110,7 +136,23 @@ fn rules(steer: &Steer, before: &str) -> String {
     // A chain that is declared is made, or emptied.
     let mut text = format!("*mangle\n:{queue} - [0:0]\n:{write} - [0:0]\n{}", jumps(before, &chains));
     // Writing to a string does not fail.
-    let _ = writeln!(text, "-A {queue} -j NFQUEUE --queue-num {} --queue-bypass", steer.queue);
+    let to = format!("-j NFQUEUE --queue-num {}", steer.queue);
+    match &steer.fail {
+        Fail::Open => _ = writeln!(text, "-A {queue} {to} --queue-bypass"),
+        Fail::Closed { except } => {
+            // What passes though nobody listens is shaped while somebody does. Neighbour discovery
+            // has these types (RFC 4861 4).
+            for kind in (133..=137).filter(|_| six) {
+                let _ = writeln!(text, "-A {queue} -p ipv6-icmp -m icmp6 --icmpv6-type {kind} {to} --queue-bypass");
+            }
+            for port in except {
+                for (protocol, end) in [("tcp", "sport"), ("tcp", "dport"), ("udp", "sport"), ("udp", "dport")] {
+                    let _ = writeln!(text, "-A {queue} -p {protocol} -m {protocol} --{end} {port} {to} --queue-bypass");
+                }
+            }
+            let _ = writeln!(text, "-A {queue} {to}");
+        }
+    }
     let _ = writeln!(text, "-A {write} -m mark --mark {0:#x}/{0:#x} -j TOS --or-tos 0x03", marks::CE);
     for dscp in &steer.dscp {
         let (bits, of_dscp) = (marks::dscp(*dscp), marks::DSCP | marks::VALUE);
@@ -170,7 +212,8 @@ mod tests {
     use super::*;
 
     fn steer(ingress: bool) -> Steer {
-        Steer { interface: "eth0".into(), ingress, port: false, queue: 24000, dscp: vec![10] }
+        let (interface, dscp, fail) = ("eth0".into(), vec![10], Fail::Open);
+        Steer { interface, ingress, port: false, queue: 24000, dscp, fail }
     }
 
     /// As `iptables -t mangle -S` lists the rules that a killed process has left, among others.
@@ -183,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_was_left_is_replaced_and_foreign_rules_stay() {
-        let text = rules(&steer(false), LEFT);
+        let text = rules(&steer(false), LEFT, false);
         assert_eq!(
             text,
             "*mangle\n:altq-out-eth0 - [0:0]\n:altq-out-eth0.w - [0:0]\n\
@@ -207,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_comes_in_is_queued_before_routing() {
-        let text = rules(&steer(true), "");
+        let text = rules(&steer(true), "", false);
         for line in [
             "-A PREROUTING -i eth0 -j altq-in-eth0\n",
             // Before another link's rule hands the packet to its queue.
@@ -219,9 +262,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_closed_has_exceptions_that_are_shaped_too() {
+        let closed = Steer { fail: Fail::Closed { except: vec![22] }, ..steer(false) };
+        let queued = |six: bool| -> Vec<String> {
+            let text = rules(&closed, "", six);
+            let lines = text.lines().filter_map(|line| line.strip_prefix("-A altq-out-eth0 "));
+            lines.map(|line| line.replace("-j NFQUEUE --queue-num 24000", "Q")).collect()
+        };
+        let ports = ["tcp -m tcp --sport", "tcp -m tcp --dport", "udp -m udp --sport", "udp -m udp --dport"]
+            .map(|which| format!("-p {which} 22 Q --queue-bypass"));
+        assert_eq!(queued(false), [&ports[..], &["Q".to_owned()]].concat());
+        let found = queued(true);
+        assert_eq!(found.len(), 5 + 4 + 1);
+        assert_eq!(found[2], "-p ipv6-icmp -m icmp6 --icmpv6-type 135 Q --queue-bypass");
+        assert_eq!(found[9], "Q");
+    }
+
+    #[test]
     fn a_port_of_a_bridge_is_known_by_its_own_name() {
         let port = Steer { port: true, interface: "lan1".into(), ..steer(false) };
-        let text = rules(&port, "");
+        let text = rules(&port, "", true);
         for line in [
             "-A FORWARD -m physdev --physdev-is-bridged --physdev-out lan1 -j altq-out-lan1\n",
             "-A POSTROUTING -m physdev --physdev-is-bridged --physdev-out lan1 -m mark ! --mark 0x0/0xff000000 \
@@ -230,7 +290,7 @@ mod tests {
             assert!(text.contains(line), "{text}");
         }
         assert!(!text.contains("OUTPUT"), "{text}");
-        let text = rules(&Steer { ingress: true, ..port }, "");
+        let text = rules(&Steer { ingress: true, ..port }, "", false);
         assert!(text.contains("-A PREROUTING -m physdev --physdev-in lan1 -j altq-in-lan1\n"), "{text}");
     }
 

@@ -4,13 +4,37 @@
 //! its `queue` statement. All rules of a link stand in a table, or in chains, with the link's
 //! interface and direction in the name: they are put there in one transaction, replace what a
 //! killed process left, and are taken away together. No other rule is touched. All rules let
-//! packets pass where no program listens (`bypass`).
+//! packets pass where no program listens (`bypass`), unless the link is to fail closed ([`Fail`]).
 
 mod iptables;
+pub mod left;
 mod nft;
 pub(crate) mod program;
+mod ruleset;
 
 use crate::error::Error;
+pub(crate) use ruleset::{Ruleset, ruleset};
+
+/// What becomes of packets while no program listens at the queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fail {
+    /// They pass unshaped.
+    #[default]
+    Open,
+    /// They are dropped, but for IPv6's neighbour discovery and for these.
+    Closed {
+        /// Packets of TCP and UDP from or to these ports pass. While a program listens, they are
+        /// queued as all others are.
+        except: Vec<u16>,
+    },
+}
+
+impl Fail {
+    /// True if packets are dropped while no program listens.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Fail::Closed { .. })
+    }
+}
 
 /// What the rules are to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +49,8 @@ pub struct Steer {
     pub queue: u16,
     /// Every DSCP that the link may write.
     pub dscp: Vec<u8>,
+    /// What becomes of packets while no program listens.
+    pub fail: Fail,
 }
 
 impl Steer {
@@ -46,6 +72,9 @@ pub enum Firewall {
 pub struct Steering {
     steer: Steer,
     firewall: Option<Firewall>,
+    /// True if rules that hold packets back stood there before: they do not go because a start has
+    /// failed.
+    stood: bool,
 }
 
 impl Steering {
@@ -63,7 +92,8 @@ impl Steering {
                 steer.interface
             )));
         }
-        let mut steering = Steering { steer, firewall: Some(Firewall::Nft) };
+        let stood = steer.fail.is_closed() && (nft::is_there(&steer) || iptables::is_there(&steer));
+        let mut steering = Steering { steer, firewall: Some(Firewall::Nft), stood };
         let nft = match nft::set(&steering.steer) {
             Ok(()) => {
                 // A process that had to use iptables may have left its rules.
@@ -88,8 +118,8 @@ impl Steering {
         self.firewall
     }
 
-    /// Leaves the rules where they are, for another process to take away ([`sweep`]). Where nobody
-    /// listens, they let packets pass.
+    /// Leaves the rules where they are, for another process to take away ([`sweep`]). What they do
+    /// where nobody listens, [`Fail`] says.
     pub fn leave(&mut self) {
         self.firewall = None;
     }
@@ -112,7 +142,9 @@ impl Steering {
 
 impl Drop for Steering {
     fn drop(&mut self) {
-        let _ = self.remove();
+        if !self.stood {
+            let _ = self.remove();
+        }
     }
 }
 
@@ -125,7 +157,8 @@ pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
     let mut left = Vec::new();
     // Whether it was a port when the rules were made is not known any more.
     for port in [false, true] {
-        let steer = Steer { interface: interface.to_owned(), ingress, port, queue: 0, dscp: Vec::new() };
+        let (interface, dscp, fail) = (interface.to_owned(), Vec::new(), Fail::Open);
+        let steer = Steer { interface, ingress, port, queue: 0, dscp, fail };
         if nft::is_there(&steer) {
             left.extend(nft::remove(&steer).err());
         }
@@ -185,7 +218,8 @@ mod tests {
     fn a_fault_at_any_call_leaves_nothing_half_set_up() {
         let Ok(namespace) = Namespace::new() else { return eprintln!("SKIPPED: no network namespaces here") };
         let test = || {
-            let steer = Steer { interface: "wan".into(), ingress: false, port: false, queue: 24000, dscp: vec![10] };
+            let (interface, dscp, fail) = ("wan".into(), vec![10], Fail::Open);
+            let steer = Steer { interface, ingress: false, port: false, queue: 24000, dscp, fail };
             let Ok(mut first) = Steering::new(steer.clone()) else {
                 return eprintln!("SKIPPED: no firewall here hands packets to a queue");
             };
@@ -222,8 +256,21 @@ mod tests {
             UNTIL_FAULT.set(-1);
             assert!(said.contains("could not be taken away: a fault"), "{said}");
             // The next start of the link replaces what is left.
-            Steering::new(steer).unwrap().remove().unwrap();
+            Steering::new(steer.clone()).unwrap().remove().unwrap();
             assert!(!rules().contains("altq"));
+            // What holds packets back stays where it stood before, also if the next start fails.
+            let closed = Steer { fail: Fail::Closed { except: vec![22] }, ..steer };
+            let mut first = Steering::new(closed.clone()).unwrap();
+            let whole = rules();
+            assert!(whole.contains("22"), "{whole}");
+            first.leave();
+            drop(first);
+            drop(Steering::new(closed).unwrap());
+            assert_eq!(rules(), whole);
+            let found = left::left();
+            assert_eq!(found, [left::Left { interface: "wan".to_owned(), ingress: false }]);
+            left::lift(&found[0]).unwrap();
+            assert!(!rules().contains("altq") && left::left().is_empty(), "{}", rules());
         };
         if let Err(error) = namespace.run(test) {
             eprintln!("SKIPPED: {error}");

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::Steer;
 use super::program::run;
+use super::{Fail, Steer};
 
 /// Before source NAT and after what other rules usually write (mangle, -150): rules and queues that
 /// look at hosts see those behind the NAT. On ingress the same after destination NAT (-100), which
 /// undoes source NAT for the answers.
-const EGRESS: i32 = -140;
-const INGRESS: i32 = -90;
+pub const EGRESS: i32 = -140;
+pub const INGRESS: i32 = -90;
 /// The marks are read right behind the queue.
 const BEHIND: i32 = 5;
 
@@ -47,7 +47,7 @@ fn family(steer: &Steer) -> &'static str {
 }
 
 /// The family and the name of a link's table.
-fn table(steer: &Steer) -> String {
+pub fn table(steer: &Steer) -> String {
     let mut name = format!("{} altq-{}-", family(steer), steer.direction());
     for c in steer.interface.chars() {
         match c {
@@ -67,9 +67,7 @@ fn no_rules(steer: &Steer) -> String {
 fn rules(steer: &Steer) -> String {
     let (hook, at, word) =
         if steer.ingress { ("prerouting", INGRESS, "iifname") } else { ("postrouting", EGRESS, "oifname") };
-    let (table, interface, queue) = (table(steer), &steer.interface, steer.queue);
-    // A bridge has frames of all kinds.
-    let only = if steer.port { " meta protocol != arp" } else { "" };
+    let (table, interface) = (table(steer), &steer.interface);
     let (all, ce, of_dscp) = (marks::ALL, marks::CE, marks::DSCP | marks::VALUE);
     let mut text = no_rules(steer);
     // Writing to a string does not fail.
@@ -84,14 +82,40 @@ fn rules(steer: &Steer) -> String {
     let _ = writeln!(
         text,
         "  meta mark set meta mark & {:#x}\n }}\n chain hold {{\n  \
-         type filter hook {hook} priority {at}; policy accept;\n  \
-         {word} \"{interface}\"{only} queue num {queue} bypass\n }}\n chain behind {{\n  \
+         type filter hook {hook} priority {at}; policy accept;\n{}}}\n chain behind {{\n  \
          type filter hook {hook} priority {}; policy accept;\n  \
          {word} \"{interface}\" meta mark & {all:#x} != 0 jump write\n }}\n}}",
         !all,
+        hold(steer, word),
         at + BEHIND,
     );
     text
+}
+
+/// Neighbour discovery (RFC 4861 4), in nft's words.
+const DISCOVERY: [&str; 5] =
+    ["nd-router-solicit", "nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert", "nd-redirect"];
+
+/// The rules that hand packets over. What passes though nobody listens is handed over with
+/// `bypass`, so that it is shaped while somebody does.
+fn hold(steer: &Steer, word: &str) -> String {
+    let (interface, queue) = (&steer.interface, steer.queue);
+    // A bridge has frames of all kinds.
+    let only = if steer.port { " meta protocol != arp" } else { "" };
+    let Fail::Closed { except } = &steer.fail else {
+        return format!("  {word} \"{interface}\"{only} queue num {queue} bypass\n ");
+    };
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    for kind in DISCOVERY {
+        let _ = writeln!(text, "  {word} \"{interface}\" icmpv6 type {kind} queue num {queue} bypass");
+    }
+    for port in except {
+        for which in ["tcp sport", "tcp dport", "udp sport", "udp dport"] {
+            let _ = writeln!(text, "  {word} \"{interface}\" {which} {port} queue num {queue} bypass");
+        }
+    }
+    text + &format!("  {word} \"{interface}\"{only} queue num {queue}\n ")
 }
 
 /// A line for each flow table that has the interface.
@@ -102,7 +126,8 @@ pub fn flow_tables(interface: &str) -> Vec<String> {
     }
 }
 
-fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
+/// The same in what nft has listed.
+pub fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
     let (mut table, mut name, mut found) = ("", "", Vec::new());
     for line in text.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("table ") {
@@ -127,7 +152,8 @@ mod tests {
     use super::*;
 
     fn steer(ingress: bool) -> Steer {
-        Steer { interface: "eth0.5".into(), ingress, port: false, queue: 24000, dscp: vec![10] }
+        let (interface, dscp, fail) = ("eth0.5".into(), vec![10], Fail::Open);
+        Steer { interface, ingress, port: false, queue: 24000, dscp, fail }
     }
 
     #[test]
@@ -154,6 +180,23 @@ mod tests {
         let port = Steer { port: true, interface: "a+b".into(), ..steer(true) };
         assert!(no_rules(&port).contains("delete table bridge altq-in-a_2bb\n"));
         assert!(rules(&port).contains("  iifname \"a+b\" meta protocol != arp queue num 24000 bypass\n"));
+    }
+
+    #[test]
+    fn what_is_closed_has_exceptions_that_are_shaped_too() {
+        let closed = Steer { fail: Fail::Closed { except: vec![22, 53] }, ..steer(false) };
+        let text = rules(&closed);
+        for line in [
+            "  oifname \"eth0.5\" icmpv6 type nd-neighbor-solicit queue num 24000 bypass\n",
+            "  oifname \"eth0.5\" tcp sport 22 queue num 24000 bypass\n",
+            "  oifname \"eth0.5\" udp dport 53 queue num 24000 bypass\n",
+            "  oifname \"eth0.5\" queue num 24000\n }\n chain behind {\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert_eq!(text.matches("queue num").count(), 5 + 2 * 4 + 1);
+        let port = Steer { port: true, ..closed };
+        assert!(rules(&port).contains("  oifname \"eth0.5\" meta protocol != arp queue num 24000\n"));
     }
 
     #[test]

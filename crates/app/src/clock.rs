@@ -1,0 +1,69 @@
+//! Times of the day for people.
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+/// A time in seconds since 1970, as `2026-07-01T12:00:00Z` (RFC 3339).
+pub fn utc(seconds: u64) -> String {
+    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days: years begin
+    // in March, so that the leap day is the last of its year.
+    let days = seconds / DAY + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let second = seconds % DAY;
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Seconds since midnight on this host's clock, in its time zone, which date(1) knows.
+pub fn second_of_day() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let offset = Command::new("date").arg("+%z").output().ok().and_then(|output| zone(&output.stdout)).unwrap_or(0);
+    let second = (now as i64).saturating_add(offset).rem_euclid(DAY as i64);
+    u32::try_from(second).unwrap_or(0)
+}
+
+/// An offset such as `+0230`, in seconds.
+fn zone(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    let (sign, digits) = match text.split_at_checked(1)? {
+        ("+", digits) => (1, digits),
+        ("-", digits) => (-1, digits),
+        _ => return None,
+    };
+    let number: i64 = digits.parse().ok().filter(|_| digits.len() == 4)?;
+    Some(sign * (number / 100 * 3600 + number % 100 * 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `date -u -d @N` says the same.
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_799, "2000-02-29T23:59:59Z"),
+            (1_000_000_000, "2001-09-09T01:46:40Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn offsets_of_time_zones_are_read() {
+        assert_eq!([zone(b"+0000\n"), zone(b"+0530\n"), zone(b"-0800\n")], [Some(0), Some(19_800), Some(-28_800)]);
+        assert_eq!([zone(b""), zone(b"UTC"), zone(b"+05")], [None; 3]);
+    }
+}

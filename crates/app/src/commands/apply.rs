@@ -1,0 +1,372 @@
+//! `altq apply`, `altq confirm`, `altq rollback` and `altq history`: another policy takes the place
+//! of the one that runs, and is taken back unless it is confirmed (docs/apply.md).
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use altq_config::{Language, literal};
+use altq_control::change::{Entry, Guard, What};
+use altq_control::client::{Client, NoFields};
+use altq_control::request::change::{Applied, Apply, History, Safe};
+use altq_control::{Code, Fault};
+use altq_engine::units::{Nanos, SECOND, time_text};
+
+use crate::clock;
+use crate::commands::check::refused_by_kernel;
+use crate::exit::Exit;
+use crate::output;
+use crate::policy::{PolicyFile, print_findings};
+use crate::socket::{Socket, ask, fail};
+
+/// For how long guards are watched where nobody says it.
+const WATCHED: Nanos = 10 * SECOND;
+/// How much longer than guards are watched a change waits for the command's own confirmation.
+const SPARE: Nanos = 30 * SECOND;
+/// How often the command looks whether a guard was broken.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Options of `altq apply`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    policy: PolicyFile,
+    /// Applies this link of the policy only; the others stay as they are
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
+    /// Changes nothing, and says whether it could be done; with --diff exit code 3 if something
+    /// would change
+    #[arg(long, conflicts_with_all = ["at"])]
+    check: bool,
+    /// Prints what differs, a line each
+    #[arg(long)]
+    diff: bool,
+    #[command(flatten)]
+    safely: Safely,
+    /// Takes the classes of subscribers and reservations away that do not fit any more
+    #[arg(long)]
+    evict: bool,
+    /// Waits until this time of the day, such as 03:00 or 03:00:30, or so long, such as 90s
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    at: Option<When>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+/// How a change is taken back by itself.
+#[derive(Debug, clap::Args)]
+pub struct Safely {
+    /// Takes the change back after this time, such as 60s, unless `altq confirm` comes before
+    #[arg(long, value_name = "TIME", value_parser = wait)]
+    confirm: Option<Nanos>,
+    /// Takes the change back as soon as this does not hold, as 'class NAME p99 < 20ms'; may be
+    /// given several times
+    #[arg(long, value_name = "GUARD", value_parser = guard)]
+    guard: Vec<Guard>,
+    /// Watches guards for this time before the command ends [default: 10s]
+    #[arg(long, value_name = "TIME", requires = "guard", value_parser = wait)]
+    guard_for: Option<Nanos>,
+}
+
+/// Options of `altq confirm` and `altq rollback`.
+#[derive(Debug, clap::Args)]
+pub struct Plain {
+    #[command(flatten)]
+    socket: Socket,
+}
+
+/// Options of `altq history`.
+#[derive(Debug, clap::Args)]
+pub struct Past {
+    #[command(flatten)]
+    socket: Socket,
+    /// Prints JSON (altq.history/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// When a policy is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// After this time.
+    In(Nanos),
+    /// At this time of the day, in seconds since midnight.
+    Day(u32),
+}
+
+fn wait(word: &str) -> Result<Nanos, String> {
+    match literal::time_with_unit(word)? {
+        0 => Err("more than no time".to_owned()),
+        time if time > altq_control::change::LONGEST => Err("a week at most".to_owned()),
+        time => Ok(time),
+    }
+}
+
+fn when(word: &str) -> Result<When, String> {
+    if !word.contains(':') {
+        return wait(word).map(When::In);
+    }
+    let wrong = || format!("{word:?} is no time of the day, as 03:00 or 23:59:30");
+    let parts: Vec<&str> = word.split(':').collect();
+    let number = |text: &str, below: u32| {
+        let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u32>().ok().filter(|number| digits && *number < below).ok_or_else(wrong)
+    };
+    match parts.as_slice() {
+        [hours, minutes] => Ok(When::Day(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)),
+        [hours, minutes, seconds] => {
+            Ok(When::Day(number(hours, 24)? * 3600 + number(minutes, 60)? * 60 + number(seconds, 60)?))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Reads `class NAME p99 < 20ms`, where NAME may be LINK/CLASS.
+fn guard(text: &str) -> Result<Guard, String> {
+    let form = || "a guard is `class NAME p99 < TIME`, as 'class voice p99 < 20ms'".to_owned();
+    let spaced = text.replace('<', " < ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let ["class", name, "p99", "<", time] = words.as_slice() else { return Err(form()) };
+    let (link, class) = match name.split_once('/') {
+        Some((link, class)) => (Some(link.to_owned()), class.to_owned()),
+        None => (None, (*name).to_owned()),
+    };
+    Ok(Guard { link, class, p99_ns: literal::time_with_unit(time)? })
+}
+
+/// Runs `altq apply`.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
+    let refused = refused_by_kernel(&policy);
+    if !refused.is_empty() {
+        print_findings(&refused, &policy.sources, false);
+        return Ok(Exit::Usage);
+    }
+    let path = std::path::absolute(&args.policy.file).unwrap_or_else(|_| args.policy.file.clone());
+    let written = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
+    let language = args.policy.language.or_else(|| Language::of(&args.policy.file, written));
+    // A policy of several files goes as one.
+    let text = if policy.sources.texts.len() > 1 { altq_config::print(&policy).text } else { written.to_owned() };
+    let asked = Apply {
+        name: path.display().to_string(),
+        language: language.unwrap_or(Language::Native).name().to_owned(),
+        text,
+        link: args.link.clone(),
+        evict: args.evict,
+        check: args.check,
+        safe: args.safely.safe(),
+    };
+    if let Some(at) = args.at {
+        // What cannot be done is said now, and not in the night.
+        let check = Apply { check: true, safe: Safe::default(), ..asked.clone() };
+        if let Err(fault) = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "apply", &check)) {
+            return Ok(fail("apply", &fault));
+        }
+        sleep_until(at);
+    }
+    let connected = args.socket.connect();
+    let applied = connected.and_then(|mut client| Ok((ask::<Applied>(&mut client, "apply", &asked)?, client)));
+    let (applied, mut client) = match applied {
+        Ok(applied) => applied,
+        Err(fault) => return Ok(fail("apply", &too_long(fault, asked.text.len()))),
+    };
+    if args.diff {
+        output::print(&applied.differences.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    }
+    if args.check {
+        let count = applied.differences.len();
+        let what =
+            if count == 0 { "nothing would change".to_owned() } else { format!("{} would change", things(count)) };
+        eprintln!("altq apply: {what}");
+        return Ok(if args.diff && count > 0 { Exit::Differs } else { Exit::Ok });
+    }
+    Ok(args.safely.done("apply", &mut client, &applied))
+}
+
+/// A policy may be longer than a request.
+fn too_long(fault: Fault, bytes: usize) -> Fault {
+    if bytes < altq_control::request::WRITE_LINE / 2 || fault.code != Code::Usage {
+        return fault;
+    }
+    fault
+        .help("a policy of about a megabyte or more is read from its file: write it there, and send SIGHUP to altq run")
+}
+
+fn things(count: usize) -> String {
+    if count == 1 { "1 thing".to_owned() } else { format!("{count} things") }
+}
+
+fn sleep_until(at: When) {
+    let wait = match at {
+        When::In(wait) => wait,
+        When::Day(second) => {
+            let now = clock::second_of_day();
+            u64::from((second + 86_400 - now) % 86_400) * SECOND
+        }
+    };
+    eprintln!("altq apply: the policy can be applied; that happens in {}", time_text(wait / SECOND * SECOND));
+    std::thread::sleep(Duration::from_nanos(wait));
+}
+
+impl Safely {
+    /// What is asked for. Guards alone are confirmed by the command itself.
+    pub fn safe(&self) -> Safe {
+        let own = (!self.guard.is_empty()).then(|| self.watched() + SPARE);
+        Safe { confirm_ns: self.confirm.or(own), guards: self.guard.clone() }
+    }
+
+    fn watched(&self) -> Nanos {
+        let most = self.confirm.unwrap_or(Nanos::MAX);
+        self.guard_for.unwrap_or(WATCHED).min(most)
+    }
+
+    /// Says what has been done, and waits while guards are watched.
+    pub fn done(&self, command: &str, client: &mut Client, applied: &Applied) -> Exit {
+        for note in &applied.notes {
+            eprintln!("altq {command}: {note}");
+        }
+        let Some(number) = applied.number else {
+            eprintln!("altq {command}: it is what runs already");
+            return Exit::Ok;
+        };
+        eprintln!("altq {command}: change {number} is made, {} changed", things(applied.differences.len()));
+        if let (Some(seconds), true) = (applied.confirm_s, self.confirm.is_some()) {
+            eprintln!("altq {command}: it is taken back in {seconds} s unless `altq confirm` comes before");
+        }
+        if self.guard.is_empty() {
+            return Exit::Ok;
+        }
+        match self.watch(command, client, number) {
+            Ok(exit) => exit,
+            Err(fault) => fail(command, &fault),
+        }
+    }
+
+    /// Waits while guards are watched. The change is confirmed at the end, unless the user is to do
+    /// that.
+    fn watch(&self, command: &str, client: &mut Client, number: u64) -> Result<Exit, Fault> {
+        let watched = Duration::from_nanos(self.watched());
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < watched {
+            std::thread::sleep(LOOK.min(watched.saturating_sub(begun.elapsed())));
+            let history: History = ask(client, "history", &NoFields {})?;
+            let reverted = |entry: &&Entry| entry.number == number && entry.what == What::Reverted;
+            if let Some(entry) = history.changes.iter().rev().find(reverted) {
+                let why = entry.lines.first().map_or("it was taken back", String::as_str);
+                eprintln!("altq {command}: change {number} is taken back: {why}");
+                return Ok(Exit::Refused);
+            }
+        }
+        if self.confirm.is_some() {
+            eprintln!("altq {command}: the guards have held; `altq confirm` keeps the change");
+            return Ok(Exit::Ok);
+        }
+        let _: Applied = ask(client, "confirm", &NoFields {})?;
+        eprintln!("altq {command}: the guards have held, and the change stays");
+        Ok(Exit::Ok)
+    }
+}
+
+/// Runs `altq confirm`.
+pub fn confirm(args: &Plain) -> anyhow::Result<Exit> {
+    let asked = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "confirm", &NoFields {}));
+    Ok(match asked {
+        Ok(applied) => {
+            eprintln!("altq confirm: change {} stays", applied.number.unwrap_or_default());
+            Exit::Ok
+        }
+        Err(fault) => fail("confirm", &fault),
+    })
+}
+
+/// Runs `altq rollback`.
+pub fn rollback(args: &Plain) -> anyhow::Result<Exit> {
+    let asked = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "rollback", &NoFields {}));
+    Ok(match asked {
+        Ok(applied) => {
+            for note in &applied.notes {
+                eprintln!("altq rollback: {note}");
+            }
+            eprintln!("altq rollback: the policy before runs again, {} changed", things(applied.differences.len()));
+            Exit::Ok
+        }
+        Err(fault) => fail("rollback", &fault),
+    })
+}
+
+/// Runs `altq history`.
+pub fn history(args: &Past) -> anyhow::Result<Exit> {
+    let asked = args.socket.connect().and_then(|mut client| ask::<History>(&mut client, "history", &NoFields {}));
+    let history = match asked {
+        Ok(history) => history,
+        Err(fault) => return Ok(fail("history", &fault)),
+    };
+    if args.json {
+        output::print_json(&history)?;
+        return Ok(Exit::Ok);
+    }
+    let mut out = io::stdout().lock();
+    for entry in &history.changes {
+        out.write_all(shown(entry).as_bytes())?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A change for people: a line, and one for each thing that differed.
+fn shown(entry: &Entry) -> String {
+    let by = match entry.by.uid {
+        Some(uid) => format!(" by {}", user(uid)),
+        None => String::new(),
+    };
+    let name = if entry.name.is_empty() { String::new() } else { format!(" {}", entry.name) };
+    let at = clock::utc(entry.unix_ns / SECOND);
+    let mut text = format!("{at} change {}: {}{name}{by}\n", entry.number, entry.what.name());
+    for line in &entry.lines {
+        text += &format!("    {line}\n");
+    }
+    if entry.more > 0 {
+        text += &format!("    and {} more\n", entry.more);
+    }
+    text
+}
+
+/// The name of a user, or else the number.
+fn user(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<&str>>());
+    let found = lines.find(|fields| fields.get(2).is_some_and(|field| field.parse() == Ok(uid)));
+    found.and_then(|fields| fields.first().map(|name| (*name).to_owned())).unwrap_or_else(|| format!("user {uid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_and_times_are_read() {
+        let voice = Guard { link: None, class: "voice".to_owned(), p99_ns: 20_000_000 };
+        for text in ["class voice p99 < 20ms", "class voice p99<20ms"] {
+            assert_eq!(guard(text), Ok(voice.clone()));
+        }
+        let of_link = guard("class wan/voice p99 < 1s").unwrap();
+        assert_eq!((of_link.link.as_deref(), of_link.class.as_str()), (Some("wan"), "voice"));
+        for text in ["", "class voice", "class voice p50 < 1ms", "voice p99 < 1ms", "class voice p99 < 20"] {
+            assert!(guard(text).is_err(), "{text}");
+        }
+        assert_eq!(when("03:00"), Ok(When::Day(3 * 3600)));
+        assert_eq!(when("23:59:30"), Ok(When::Day(86_370)));
+        assert_eq!(when("90s"), Ok(When::In(90 * SECOND)));
+        for text in ["24:00", "3:00", "03:60", "03:00:00:00", "later", "0s"] {
+            assert!(when(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_shown_with_time_user_and_difference() {
+        let by = altq_control::change::By { uid: Some(0), pid: Some(7) };
+        let (what, name, lines) = (What::Applied, "/etc/altq/p.altq".to_owned(), vec!["class a: gone".to_owned()]);
+        let entry = Entry { number: 3, unix_ns: 86_399 * SECOND, what, by, name, lines, more: 2 };
+        let text = shown(&entry);
+        assert!(text.starts_with("1970-01-01T23:59:59Z change 3: applied /etc/altq/p.altq by "), "{text}");
+        assert!(text.ends_with("\n    class a: gone\n    and 2 more\n"), "{text}");
+    }
+}

@@ -1,0 +1,283 @@
+//! `altq class`, `altq match` and `altq save`: one thing of the policy that runs is changed, and
+//! the policy is written back into its file (docs/apply.md).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use altq_control::client::NoFields;
+use altq_control::request::change::{Applied, Running, Safe};
+use serde::Serialize;
+
+use super::apply::Safely;
+use crate::exit::Exit;
+use crate::output;
+use crate::socket::{Socket, ask, fail};
+
+/// Options of `altq class`.
+#[derive(Debug, clap::Args)]
+pub struct Class {
+    #[command(subcommand)]
+    what: OfClass,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum OfClass {
+    /// Gives a class other words; those that are not named stay, and `no WORD` takes one away
+    Set {
+        /// The class
+        #[arg(value_name = "LINK/CLASS", value_parser = place)]
+        class: Place,
+        /// The words, as in a policy, such as: share 10% priority 6
+        #[arg(value_name = "WORDS", required = true, num_args = 1..)]
+        words: Vec<String>,
+        #[command(flatten)]
+        safely: Safely,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Makes a class
+    Add {
+        /// The class
+        #[arg(value_name = "LINK/CLASS", value_parser = place)]
+        class: Place,
+        /// The class above it [default: the link]
+        #[arg(long, value_name = "CLASS")]
+        below: Option<String>,
+        /// Its words
+        #[arg(value_name = "WORDS", num_args = 0..)]
+        words: Vec<String>,
+        #[command(flatten)]
+        safely: Safely,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Takes a class away that no rule leads to; its packets go to the default class
+    Remove {
+        /// The class
+        #[arg(value_name = "LINK/CLASS", value_parser = place)]
+        class: Place,
+        #[command(flatten)]
+        safely: Safely,
+        #[command(flatten)]
+        socket: Socket,
+    },
+}
+
+/// Options of `altq match`.
+#[derive(Debug, clap::Args)]
+pub struct Match {
+    #[command(subcommand)]
+    what: OfMatch,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum OfMatch {
+    /// Makes a rule, before all others
+    Add {
+        /// The link
+        #[arg(value_name = "LINK")]
+        link: String,
+        /// The rule, such as: 'dport 80,443 -> web'
+        #[arg(value_name = "RULE", required = true, num_args = 1..)]
+        rule: Vec<String>,
+        /// Puts it behind all others
+        #[arg(long)]
+        last: bool,
+        #[command(flatten)]
+        safely: Safely,
+        #[command(flatten)]
+        socket: Socket,
+    },
+    /// Takes a rule away
+    Remove {
+        /// The link
+        #[arg(value_name = "LINK")]
+        link: String,
+        /// The rule as it stands in the policy
+        #[arg(value_name = "RULE", required = true, num_args = 1..)]
+        rule: Vec<String>,
+        #[command(flatten)]
+        safely: Safely,
+        #[command(flatten)]
+        socket: Socket,
+    },
+}
+
+/// Options of `altq save`.
+#[derive(Debug, clap::Args)]
+pub struct Save {
+    /// Where the policy is written; `-` is standard output [default: the file that altq was started
+    /// with]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+/// A class of a link.
+#[derive(Clone, Debug)]
+struct Place {
+    link: String,
+    class: String,
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    match text.split_once('/') {
+        Some((link, class)) if !link.is_empty() && !class.is_empty() => {
+            Ok(Place { link: link.to_owned(), class: class.to_owned() })
+        }
+        _ => Err("write the link and the class, as wan/voice".to_owned()),
+    }
+}
+
+/// The fields of a request.
+#[derive(Serialize)]
+struct Fields<'a> {
+    link: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    below: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    last: bool,
+    #[serde(flatten)]
+    safe: Safe,
+}
+
+impl<'a> Fields<'a> {
+    fn new(link: &'a str, safely: &Safely) -> Fields<'a> {
+        Fields { link, class: None, below: None, words: None, rule: None, last: false, safe: safely.safe() }
+    }
+}
+
+/// Runs `altq class`.
+pub fn class(args: &Class) -> anyhow::Result<Exit> {
+    let (op, fields, safely, socket) = match &args.what {
+        OfClass::Set { class: Place { link, class }, words, safely, socket } => {
+            let words = Some(words.join(" "));
+            ("class.set", Fields { class: Some(class), words, ..Fields::new(link, safely) }, safely, socket)
+        }
+        OfClass::Add { class: Place { link, class }, below, words, safely, socket } => {
+            let (words, below) = (Some(words.join(" ")), below.as_deref());
+            ("class.add", Fields { class: Some(class), below, words, ..Fields::new(link, safely) }, safely, socket)
+        }
+        OfClass::Remove { class: Place { link, class }, safely, socket } => {
+            ("class.remove", Fields { class: Some(class), ..Fields::new(link, safely) }, safely, socket)
+        }
+    };
+    Ok(change("class", op, &fields, safely, socket))
+}
+
+/// Runs `altq match`.
+pub fn matches(args: &Match) -> anyhow::Result<Exit> {
+    let (op, fields, safely, socket) = match &args.what {
+        OfMatch::Add { link, rule, last, safely, socket } => {
+            let rule = Some(rule.join(" "));
+            ("match.add", Fields { rule, last: *last, ..Fields::new(link, safely) }, safely, socket)
+        }
+        OfMatch::Remove { link, rule, safely, socket } => {
+            ("match.remove", Fields { rule: Some(rule.join(" ")), ..Fields::new(link, safely) }, safely, socket)
+        }
+    };
+    Ok(change("match", op, &fields, safely, socket))
+}
+
+fn change(command: &str, op: &str, fields: &Fields<'_>, safely: &Safely, socket: &Socket) -> Exit {
+    let asked = socket.connect().and_then(|mut client| Ok((ask::<Applied>(&mut client, op, fields)?, client)));
+    match asked {
+        Ok((applied, mut client)) => safely.done(command, &mut client, &applied),
+        Err(fault) => fail(command, &fault),
+    }
+}
+
+/// Runs `altq save`.
+pub fn save(args: &Save) -> anyhow::Result<Exit> {
+    let asked = args.socket.connect().and_then(|mut client| ask::<Running>(&mut client, "policy", &NoFields {}));
+    let running = match asked {
+        Ok(running) => running,
+        Err(fault) => return Ok(fail("save", &fault)),
+    };
+    let file = match &args.file {
+        Some(file) if file == Path::new("-") => {
+            output::print(&running.text)?;
+            return Ok(Exit::Ok);
+        }
+        Some(file) => file.clone(),
+        None => PathBuf::from(&running.file),
+    };
+    if fs::read_to_string(&file).is_ok_and(|text| text == running.text) {
+        eprintln!("altq save: {} has it already", file.display());
+        return Ok(Exit::Ok);
+    }
+    if args.file.is_none()
+        && let Some(why) = includes(&file)
+    {
+        eprintln!("altq save: {why}; `altq save FILE` writes the whole policy into one file");
+        return Ok(Exit::Refused);
+    }
+    match replace(&file, &running.text) {
+        Ok(()) => {
+            eprintln!("altq save: the policy that runs is in {}", file.display());
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            eprintln!("altq save: {}: {error}", file.display());
+            Ok(if error.kind() == io::ErrorKind::PermissionDenied { Exit::NotPermitted } else { Exit::Failed })
+        }
+    }
+}
+
+/// Why a file is not written over: its policy is in several files.
+fn includes(file: &Path) -> Option<String> {
+    let policy = altq_config::load(file, None).ok()?;
+    (policy.sources.texts.len() > 1).then(|| format!("{} includes other files", file.display()))
+}
+
+/// Writes a file anew, so that a crash leaves the old one or the new one.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    // A link to the file stays one.
+    let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let mut beside = file.clone().into_os_string();
+    beside.push(".new");
+    let mut out = File::create(&beside)?;
+    out.write_all(text.as_bytes())?;
+    if let Ok(found) = fs::metadata(&file) {
+        out.set_permissions(found.permissions())?;
+    }
+    out.sync_all()?;
+    fs::rename(&beside, &file)?;
+    match file.parent().filter(|folder| *folder != Path::new("")) {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_named_with_its_link() {
+        assert!(place("wan/voice").is_ok_and(|place| place.link == "wan" && place.class == "voice"));
+        for text in ["voice", "/voice", "wan/", ""] {
+            assert!(place(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("altq-save-{}", std::process::id()));
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        replace(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,416 @@
+//! Another policy takes the place of the one that runs: by `altq apply` and the commands that
+//! change one thing, at SIGHUP, and where a change is taken back (docs/apply.md). All go this way.
+
+use std::sync::Arc;
+
+use altq_config::{Language, Link, Path, Policy, differences, edit, print};
+use altq_control::change::{Answer, Ask, By, Guard, Text, What};
+use altq_control::reply::Body;
+use altq_control::request::change::{Applied, Apply, Change, History, Running, Safe};
+use altq_control::rights::Peer;
+use altq_control::{Code, Fault};
+use altq_dataplane::fits;
+use altq_dataplane::kernel::Done;
+use altq_dataplane::stats::Snapshot;
+use altq_engine::units::{Nanos, SECOND};
+
+use super::answers::{document, who};
+use super::choose;
+use super::heart::Wire;
+use super::keep::{first_error, policy_of};
+use super::live::{Live, State};
+use super::reservations::{carry_out, time};
+use crate::commands::check::refused_by_kernel;
+
+/// How long altq waits before it tries again to take a change back.
+const AGAIN: Nanos = 10 * SECOND;
+
+/// What is wanted.
+struct Wanted {
+    text: Text,
+    policy: Policy,
+    /// This link only.
+    link: Option<String>,
+    evict: bool,
+    wait_ns: Option<Nanos>,
+    guards: Vec<Guard>,
+    what: What,
+    by: By,
+}
+
+/// What was done.
+pub struct Made {
+    /// The number of the change; `None` where nothing was changed.
+    pub number: Option<u64>,
+    /// How many things have changed.
+    pub changed: usize,
+    /// What differs, a line each.
+    pub lines: Vec<String>,
+    /// What is to be known besides.
+    pub notes: Vec<String>,
+}
+
+/// Who asks, as it is kept.
+fn by(peer: &Peer) -> By {
+    By { uid: Some(peer.uid), pid: (peer.pid > 0).then_some(peer.pid) }
+}
+
+/// Answers a client.
+///
+/// # Errors
+/// What is refused, and why.
+pub fn answer(live: &Live, wire: Option<&Wire>, change: Change, peer: &Peer) -> Result<Body, Fault> {
+    match change {
+        Change::Apply(asked) => document(&asked_for(live, wire, *asked, peer)?),
+        Change::Edit { link, edit, safe } => document(&edited(live, wire, (&link, &edit), safe, peer)?),
+        Change::Confirm => document(&confirmed(live, peer)?),
+        Change::Rollback => document(&rolled_back(live, wire, peer)?),
+        Change::History => match live.keep.ask(Ask::History)? {
+            Answer::History { entries } => document(&History::of(entries)),
+            _ => Err(no_answer()),
+        },
+        Change::Policy => {
+            let state = live.lock();
+            let Text { language, text, .. } = state.course.text.clone();
+            let (schema, file) = (Running::SCHEMA.to_owned(), state.course.path.clone());
+            document(&Running { schema, language, text, file })
+        }
+    }
+}
+
+fn no_answer() -> Fault {
+    Fault::new(Code::Failed, "the one who keeps changes has answered something else")
+}
+
+/// `apply`.
+fn asked_for(live: &Live, wire: Option<&Wire>, asked: Apply, peer: &Peer) -> Result<Applied, Fault> {
+    let Apply { name, language, text, link, evict, check, safe } = asked;
+    let text = Text { name, language, text };
+    let policy = policy_of(&text).map_err(|failed| Fault::usage(first_error(&failed)))?;
+    let Safe { confirm_ns, guards } = safe;
+    let wanted = Wanted { text, policy, link, evict, wait_ns: confirm_ns, guards, what: What::Applied, by: by(peer) };
+    if check {
+        let mut state = live.lock();
+        let plan = plan(live, &mut state, &wanted)?;
+        state.roster.abandon(plan.prepared);
+        let (number, confirm_s, notes) = (None, None, Vec::new());
+        return Ok(Applied { schema: Applied::SCHEMA.to_owned(), number, differences: plan.lines, confirm_s, notes });
+    }
+    let (name, whole) = (wanted.text.name.clone(), wanted.link.is_none());
+    let of_file = wanted.text.clone();
+    let made = make(live, wire, wanted)?;
+    let mut state = live.lock();
+    if whole && state.course.path == name {
+        let State { roster, course, .. } = &mut *state;
+        course.read(of_file);
+        course.compare(roster);
+    }
+    said(&state, &format!("{name} is applied"), &made, peer);
+    Ok(applied(&state, made))
+}
+
+/// `class.set` and the others.
+fn edited(
+    live: &Live,
+    wire: Option<&Wire>,
+    (link, change): (&str, &altq_config::Edit),
+    safe: Safe,
+    peer: &Peer,
+) -> Result<Applied, Fault> {
+    let before = live.lock().course.text.clone();
+    if before.language != Language::Native.name() {
+        let message =
+            format!("the policy that runs is of the language {}, which is changed as a whole", before.language);
+        let help = "`altq convert` prints it in the native language; apply that first";
+        return Err(Fault::new(Code::Unsupported, message).help(help));
+    }
+    let changed = edit(&before.text, link, change).map_err(|wrong| {
+        let fault = Fault::usage(wrong.message);
+        match wrong.help {
+            Some(help) => fault.help(help),
+            None => fault,
+        }
+    })?;
+    let text = Text { text: changed, ..before };
+    let policy = policy_of(&text).map_err(|failed| Fault::usage(first_error(&failed)))?;
+    let Safe { confirm_ns, guards } = safe;
+    let (what, by, name) = (What::Edited, by(peer), text.name.clone());
+    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: confirm_ns, guards, what, by };
+    let made = make(live, wire, wanted)?;
+    let state = live.lock();
+    said(&state, &format!("{name} is edited"), &made, peer);
+    Ok(applied(&state, made))
+}
+
+/// `confirm`.
+fn confirmed(live: &Live, peer: &Peer) -> Result<Applied, Fault> {
+    let mut state = live.lock();
+    let answer = live.keep.ask(Ask::Confirm { by: by(peer) })?;
+    let Answer::Done { number, .. } = answer else { return Err(no_answer()) };
+    state.course.settled();
+    eprintln!("altq run: change {number} is confirmed; asked by {}", who(peer));
+    let (differences, confirm_s, notes) = (Vec::new(), None, Vec::new());
+    Ok(Applied { schema: Applied::SCHEMA.to_owned(), number: Some(number), differences, confirm_s, notes })
+}
+
+/// `rollback`.
+fn rolled_back(live: &Live, wire: Option<&Wire>, peer: &Peer) -> Result<Applied, Fault> {
+    if live.lock().course.left().is_some() {
+        let made = take_back(live, wire, &format!("rolled back by user {}", peer.uid))?;
+        return Ok(applied(&live.lock(), made));
+    }
+    let Answer::Policy { text } = live.keep.ask(Ask::Previous)? else { return Err(no_answer()) };
+    let policy = policy_of(&text).map_err(|failed| Fault::refused(first_error(&failed)))?;
+    let name = text.name.clone();
+    let (what, by, guards) = (What::RolledBack, by(peer), Vec::new());
+    let made = make(live, wire, Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by })?;
+    let state = live.lock();
+    said(&state, &format!("{name} is back"), &made, peer);
+    Ok(applied(&state, made))
+}
+
+fn applied(state: &State, made: Made) -> Applied {
+    let confirm_s = state.course.left().map(|left| left.div_ceil(SECOND));
+    let Made { number, lines: differences, notes, .. } = made;
+    Applied { schema: Applied::SCHEMA.to_owned(), number, differences, confirm_s, notes }
+}
+
+fn said(state: &State, what: &str, made: &Made, peer: &Peer) {
+    let things = match made.changed {
+        0 => "it is what ran before".to_owned(),
+        1 => "1 thing has changed".to_owned(),
+        count => format!("{count} things have changed"),
+    };
+    let waits = state.course.left().map_or(String::new(), |left| {
+        format!("; without `altq confirm` it is taken back in {} s", left.div_ceil(SECOND))
+    });
+    eprintln!("altq run: {what}, {things}{waits}; asked by {}", who(peer));
+}
+
+/// Takes the policy of a file that was read again.
+///
+/// # Errors
+/// What keeps it from running; the policy that runs stays.
+pub fn read_again(live: &Live, wire: Option<&Wire>, text: Text, policy: Policy) -> Result<usize, Fault> {
+    let (what, by, guards) = (What::Hangup, By::default(), Vec::new());
+    let of_file = text.clone();
+    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by };
+    let made = make(live, wire, wanted)?;
+    let mut state = live.lock();
+    let State { roster, course, .. } = &mut *state;
+    course.read(of_file);
+    course.compare(roster);
+    for note in &made.notes {
+        eprintln!("altq run: {note}");
+    }
+    Ok(made.changed)
+}
+
+/// Takes a change back whose time is over, or whose guard does not hold. To be called at intervals.
+pub fn tick(live: &Live, wire: Option<&Wire>, snapshot: Option<&Snapshot>) {
+    let mut state = live.lock();
+    let why = match state.course.left() {
+        None => return,
+        Some(0) => "nobody confirmed it in time".to_owned(),
+        Some(_) => {
+            let State { roster, course, .. } = &mut *state;
+            let broken = snapshot.and_then(|snapshot| course.broken(snapshot, roster));
+            let Some(broken) = broken else { return };
+            format!("a guard does not hold: {broken}")
+        }
+    };
+    if state.try_again.is_some_and(|at| time().now < at) {
+        return;
+    }
+    state.try_again = Some(time().now.saturating_add(AGAIN));
+    drop(state);
+    match take_back(live, wire, &why) {
+        Ok(_) => live.lock().try_again = None,
+        Err(fault) => eprintln!("altq run: the change is to be taken back ({why}), and cannot: {fault}"),
+    }
+}
+
+/// Brings the policy back that ran before the change that waits.
+fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault> {
+    let Answer::Policy { text } = live.keep.ask(Ask::Old)? else { return Err(no_answer()) };
+    let policy = policy_of(&text).map_err(|failed| Fault::new(Code::Failed, first_error(&failed)))?;
+    let (what, by, guards) = (What::Reverted, By::default(), Vec::new());
+    // Better to lose a class than to be locked out.
+    let wanted = Wanted { text, policy, link: None, evict: true, wait_ns: None, guards, what, by };
+    let mut state = live.lock();
+    let plan = plan(live, &mut state, &wanted)?;
+    let mut made = carry(live, wire, &mut state, plan)?;
+    state.follow(wanted.text);
+    state.course.settled();
+    let Answer::Done { number, note } = live.keep.ask(Ask::Reverted { why: why.to_owned() })? else {
+        return Err(no_answer());
+    };
+    made.number = Some(number);
+    made.notes.extend(note);
+    eprintln!("altq run: change {number} is taken back: {why}");
+    Ok(made)
+}
+
+/// A change whose steps are known, and stand in the trials.
+struct Plan {
+    prepared: altq_control::roster::followed::Prepared,
+    /// The links that the kernel executes.
+    by_kernel: Vec<Arc<Link>>,
+    /// What runs afterwards.
+    text: Text,
+    lines: Vec<String>,
+}
+
+/// Finds what a change does, and changes nothing but the trials.
+fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> {
+    let refused = refused_by_kernel(&wanted.policy);
+    if let Some(first) = refused.first() {
+        return Err(Fault::usage(first.message.clone()));
+    }
+    let (text, links) = match &wanted.link {
+        None => {
+            let links = choose(&wanted.policy, live.only.as_deref()).map_err(Fault::refused)?;
+            (wanted.text.clone(), links.into_iter().cloned().collect::<Vec<Link>>())
+        }
+        Some(name) => one_link(state, wanted, name)?,
+    };
+    same_links(state, &links, wanted.link.is_some())?;
+    let mut lines = Vec::new();
+    for link in &links {
+        if let Some(start) = state.started(&link.name) {
+            fits(&start, link, live.tuning).map_err(|what| {
+                let message = format!("link `{}`: only a new start can change this: {what}", link.name);
+                Fault::refused(message).help("stop altq and start it with this policy; packets pass unshaped meanwhile")
+            })?;
+        }
+        if let Some(runs) = state.roster.written(&link.name) {
+            lines.extend(differences(&runs, link));
+        }
+        let rate = state.roster.link(&link.name).map(|link| link.spec.rate);
+        if let (Some(rate), Some(written)) = (rate, state.roster.written(&link.name))
+            && written.spec.rate == link.spec.rate
+            && rate != link.spec.rate
+        {
+            lines.push(format!("link {}: rate {}, before rate {rate}", link.name, link.spec.rate));
+        }
+    }
+    let links: Vec<Arc<Link>> = links.into_iter().map(Arc::new).collect();
+    let by_kernel = links.iter().filter(|link| link.path() == Some(Path::Kernel)).cloned().collect();
+    let prepared = state.roster.prepare(links, wanted.evict)?;
+    if wanted.wait_ns.is_some()
+        && let Err(fault) = state.roster.can_return(&prepared)
+    {
+        state.roster.abandon(prepared);
+        return Err(fault);
+    }
+    Ok(Plan { prepared, by_kernel, text, lines })
+}
+
+/// One link of a policy beside the others that run.
+fn one_link(state: &State, wanted: &Wanted, name: &str) -> Result<(Text, Vec<Link>), Fault> {
+    let Some(link) = wanted.policy.link(name) else {
+        return Err(Fault::usage(format!("the policy has no link `{name}`")));
+    };
+    let mut policy = policy_of(&state.course.text).map_err(|failed| Fault::refused(first_error(&failed)))?;
+    match policy.links.iter_mut().find(|there| there.name == name) {
+        Some(there) => *there = link.clone(),
+        None => return Err(Fault::refused(format!("no link `{name}` runs here"))),
+    }
+    let name = format!("{} (link {name})", wanted.text.name);
+    let text = Text { name, language: Language::Native.name().to_owned(), text: print(&policy).text };
+    Ok((text, vec![link.clone()]))
+}
+
+/// Checks that the links that run are those of the policy.
+fn same_links(state: &State, links: &[Link], one: bool) -> Result<(), Fault> {
+    let names = state.names();
+    let help = "stop altq and start it with this policy";
+    if let Some(link) = links.iter().find(|link| !names.contains(&link.name.as_str())) {
+        return Err(Fault::refused(format!("link `{}` is new, which needs a new start", link.name)).help(help));
+    }
+    match names.iter().find(|name| !one && links.iter().all(|link| link.name != **name)) {
+        Some(name) => Err(Fault::refused(format!("link `{name}` is gone, which needs a new start")).help(help)),
+        None => Ok(()),
+    }
+}
+
+/// Makes a change: it is written down first if it has to be confirmed.
+fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault> {
+    let mut state = live.lock();
+    if state.course.left().is_some() {
+        let fault = Fault::refused("a change waits to be confirmed");
+        return Err(fault.help("`altq confirm` keeps it, `altq rollback` takes it back"));
+    }
+    let plan = plan(live, &mut state, &wanted)?;
+    let same = plan.lines.is_empty() && plan.text.text == state.course.text.text;
+    if same && plan.prepared.changes() == 0 {
+        // The kernel's tree may be another one than was asked for.
+        return carry(live, wire, &mut state, plan);
+    }
+    let Wanted { wait_ns, guards, what, by, .. } = wanted;
+    let (text, before) = (plan.text.clone(), state.course.text.clone());
+    let begin = Ask::Begin { text, before, wait_ns, guards: guards.clone(), what, by, lines: plan.lines.clone() };
+    let number = match live.keep.ask(begin) {
+        Ok(Answer::Done { number, .. }) => number,
+        Ok(_) => {
+            state.roster.abandon(plan.prepared);
+            return Err(no_answer());
+        }
+        Err(fault) => {
+            state.roster.abandon(plan.prepared);
+            // An answer that came too late is not to stand.
+            let _ = live.keep.ask(Ask::Abort);
+            return Err(fault);
+        }
+    };
+    let text = plan.text.clone();
+    let mut made = match carry(live, wire, &mut state, plan) {
+        Ok(made) => made,
+        Err(fault) => {
+            let _ = live.keep.ask(Ask::Abort);
+            return Err(fault);
+        }
+    };
+    state.follow(text);
+    if let Some(wait) = wait_ns {
+        state.course.wait(wait, guards, time().now);
+    }
+    made.number = Some(number);
+    match live.keep.ask(Ask::Made) {
+        Ok(Answer::Done { note, .. }) => made.notes.extend(note),
+        Ok(_) => {}
+        Err(fault) => made.notes.push(fault.to_string()),
+    }
+    Ok(made)
+}
+
+/// Has the loops make what was planned, and the kernel what it executes.
+fn carry(live: &Live, wire: Option<&Wire>, state: &mut State, plan: Plan) -> Result<Made, Fault> {
+    let Plan { prepared, by_kernel, lines, .. } = plan;
+    // First what the kernel may refuse.
+    let (mut replaced, mut set): (Vec<Arc<Link>>, usize) = (Vec::new(), 0);
+    for link in &by_kernel {
+        match live.replace(link) {
+            Ok(Done::Stood) => {}
+            Ok(Done::Changed(classes)) => set += classes,
+            Ok(Done::Built) => set += 1,
+            Err(error) => {
+                let mut message = format!("link `{}`: {error}; what stood there stays", link.name);
+                for before in &replaced {
+                    if let Err(error) = live.replace(before) {
+                        message += &format!("; link `{}` does not get back what stood there: {error}", before.name);
+                    }
+                }
+                state.roster.abandon(prepared);
+                return Err(Fault::refused(message));
+            }
+        }
+        replaced.extend(state.roster.link(&link.name).cloned());
+    }
+    let steps = prepared.changes();
+    let done = state.roster.commit(time(), prepared);
+    let notes = done.said.clone();
+    carry_out(live, wire, done);
+    let changed = if lines.is_empty() { set + usize::from(steps > 0) } else { lines.len() };
+    Ok(Made { number: None, changed, lines, notes })
+}

@@ -1,0 +1,253 @@
+//! Looks every few seconds whether what runs is what was asked for, in a thread that no loop and no
+//! client waits for: the policy's files, and what `altq_dataplane::drift` compares.
+//!
+//! With a supervisor this thread is its own, because a confined worker can open no file and start
+//! no program; what it finds is told to the worker by the control socket. What only the worker
+//! knows, rates and subscribers that clients have set, is added where `altq status` is answered
+//! ([`answers`](super::answers)).
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fs::Metadata;
+use std::hash::Hasher;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use altq_config::{Link, Policy};
+use altq_control::client::Client;
+use altq_control::request::Differs;
+use altq_dataplane::drift::Drift;
+use serde::Serialize;
+
+/// Time between two looks.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The times of a file that has not changed for so long tell when it does.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// By link, what differs, a sentence each.
+pub type Found = BTreeMap<String, Vec<String>>;
+
+/// The thread. Dropping this ends it.
+pub struct Watch(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What runs; `None` while nobody shapes.
+    asked: Option<Arc<Asked>>,
+    /// Counts what was asked, and which of that was set up anew.
+    turn: u64,
+    anew: u64,
+    over: bool,
+}
+
+struct Asked {
+    files: Files,
+    links: Vec<Link>,
+}
+
+/// The files that a policy was read from, as they were then.
+pub type Files = Arc<Vec<(PathBuf, Print)>>;
+
+/// The length of a text, and a hash of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Print(usize, u64);
+
+impl Print {
+    fn of(text: &[u8]) -> Print {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(text);
+        Print(text.len(), hasher.finish())
+    }
+}
+
+/// The files of a policy that was just read.
+pub fn files(policy: &Policy) -> Files {
+    let print = |(path, text): &(PathBuf, String)| (path.clone(), Print::of(text.as_bytes()));
+    Arc::new(policy.sources.texts.iter().map(print).collect())
+}
+
+impl Watch {
+    /// Starts the thread, which tells what it finds after each look.
+    ///
+    /// # Errors
+    /// That of starting a thread.
+    pub fn start(tell: impl FnMut(Found) + Send + 'static) -> io::Result<Watch> {
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let watch = Watch(shared.clone());
+        std::thread::Builder::new().name("altq drift".to_owned()).spawn(move || shared.run(tell))?;
+        Ok(watch)
+    }
+
+    /// As [`start`](Watch::start), by a control socket at which a worker answers.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn telling(socket: &Path) -> io::Result<Watch> {
+        #[derive(Serialize)]
+        struct Fields {
+            links: Vec<Differs>,
+        }
+        let path = socket.to_owned();
+        Watch::start(move |found| {
+            let links = found.into_iter().map(|(link, drift)| Differs { link, drift }).collect();
+            // A worker that has ended meanwhile is told of by others.
+            let _ = Client::connect(&path).and_then(|mut client| client.ask("drift.tell", &Fields { links }));
+        })
+    }
+
+    /// These links were set up just now, from these files: the first look follows at once, and
+    /// later ones are compared with it.
+    pub fn shapes<'a>(&self, files: &Files, links: impl IntoIterator<Item = &'a Link>) {
+        let asked = Asked { files: files.clone(), links: links.into_iter().cloned().collect() };
+        self.0.set(Some(Arc::new(asked)), true);
+    }
+
+    /// The links that run are from these files now.
+    pub fn asks<'a>(&self, files: &Files, links: impl IntoIterator<Item = &'a Link>) {
+        let asked = Asked { files: files.clone(), links: links.into_iter().cloned().collect() };
+        self.0.set(Some(Arc::new(asked)), false);
+    }
+
+    /// Nobody shapes: nothing is looked at.
+    pub fn rests(&self) {
+        self.0.set(None, false);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.lock().over = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, asked: Option<Arc<Asked>>, anew: bool) {
+        let mut state = self.lock();
+        state.asked = asked;
+        state.turn += 1;
+        state.anew += u64::from(anew);
+        self.changed.notify_all();
+    }
+
+    fn run(&self, mut tell: impl FnMut(Found)) {
+        let (mut drift, mut seen, mut last) = (Drift::default(), Seen::default(), 0);
+        loop {
+            let (asked, turn, anew) = {
+                let waits = |state: &mut State| state.asked.is_none() && !state.over;
+                let state = self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+                match &state.asked {
+                    Some(asked) if !state.over => (asked.clone(), state.turn, state.anew),
+                    _ => return,
+                }
+            };
+            if anew != last {
+                drift.begin_again();
+                last = anew;
+            }
+            let links: Vec<&Link> = asked.links.iter().collect();
+            let mut found = drift.look(&links);
+            let files: Vec<String> = asked.files.iter().filter_map(|(path, print)| seen.look(path, *print)).collect();
+            found.values_mut().for_each(|lines| _ = lines.splice(0..0, files.iter().cloned()));
+            // What was looked at while a worker ended says nothing about the next one.
+            if self.lock().turn == turn {
+                tell(found);
+            }
+            let same = |state: &mut State| state.turn == turn && !state.over;
+            let _ = self.changed.wait_timeout_while(self.lock(), EVERY, same);
+        }
+    }
+}
+
+/// What was found in files, so that those that stay as they are need not be read.
+#[derive(Default)]
+struct Seen(BTreeMap<PathBuf, (Stamp, Print)>);
+
+/// What changes when a file does: its device and number, length, and times in ns.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(of: &Metadata) -> Stamp {
+    let time = |seconds: i64, nanos: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos);
+    let (changed, touched) = (time(of.mtime(), of.mtime_nsec()), time(of.ctime(), of.ctime_nsec()));
+    (of.dev(), of.ino(), of.len(), changed, touched)
+}
+
+impl Seen {
+    /// What differs of a file from what was read; `None` where it is the same, or no file.
+    fn look(&mut self, path: &Path, print: Print) -> Option<String> {
+        let shown = path.display();
+        let found = match std::fs::metadata(path) {
+            Ok(found) if found.is_file() => found,
+            // A pipe is read once.
+            Ok(_) => return None,
+            Err(error) => return Some(format!("the policy {shown} cannot be looked at any more: {error}")),
+        };
+        let now = match self.0.get(path) {
+            Some((before, print)) if *before == stamp(&found) => *print,
+            _ => match std::fs::read(path) {
+                Ok(text) => {
+                    let print = Print::of(&text);
+                    // A file that was written just now may be written again with the same times.
+                    if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED)) {
+                        self.0.insert(path.to_owned(), (stamp(&found), print));
+                    }
+                    print
+                }
+                Err(error) => return Some(format!("the policy {shown} cannot be read any more: {error}")),
+            },
+        };
+        (now != print).then(|| format!("the policy {shown} is another one than what runs; SIGHUP has it read"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use altq_config::{Language, parse_str};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_is_another_one_is_said_and_told_again_when_it_is_read() {
+        let path = std::env::temp_dir().join(format!("altq-drift-{}.altq", std::process::id()));
+        let text = "link l { rate 1Mbit/s  scheduler fifo  class all { default } }\n";
+        let policy = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let mut policy = parse_str(text, "p.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+            policy.sources.texts[0].0.clone_from(&path);
+            policy
+        };
+        let first = policy(text);
+        let (send, found) = mpsc::channel();
+        let watch = Watch::start(move |found| _ = send.send(found)).unwrap();
+        let next = || found.recv_timeout(Duration::from_secs(60)).unwrap()["l"].join("\n");
+        watch.shapes(&files(&first), &first.links);
+        assert_eq!(next(), "");
+        let second = policy(&text.replace("1Mbit/s", "2Mbit/s"));
+        watch.shapes(&files(&first), &first.links);
+        let said = next();
+        assert!(said.contains("is another one than what runs") && said.contains("altq-drift"), "{said}");
+        watch.asks(&files(&second), &second.links);
+        assert_eq!(next(), "");
+        std::fs::remove_file(&path).unwrap();
+        watch.shapes(&files(&second), &second.links);
+        assert!(next().contains("cannot be looked at"));
+        watch.rests();
+        drop(watch);
+        assert!(found.recv().is_err(), "the thread has ended");
+    }
+}

@@ -1,0 +1,217 @@
+//! Who keeps which policy runs, and which one comes back: the supervisor, or the process that
+//! shapes where there is none. A confined worker asks its supervisor (docs/apply.md).
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use altq_config::{Failed, Language, Policy, Severity, load, parse_str, print};
+use altq_control::change::disk::InFolder;
+use altq_control::change::{Answer, Ask, Changes, Clock, Text};
+use altq_control::{Code, Fault};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Args;
+use super::heart::{Begun, Told, Wire};
+use crate::commands::check::refused_by_kernel;
+use crate::policy::{PolicyFile, print_findings};
+
+/// Where changes are kept where nobody says another folder.
+pub const FOLDER: &str = "/var/lib/altq";
+/// Where the kernel says which boot this is.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The one who keeps changes.
+pub struct Keeper {
+    changes: Changes<InFolder>,
+    boot_id: String,
+    /// True if a policy is kept when it has begun to run. Otherwise the folder is made by the first
+    /// change.
+    early: bool,
+}
+
+/// Reaches the one who keeps changes.
+pub enum Keep {
+    /// This process.
+    Here(Box<Mutex<Keeper>>),
+    /// The supervisor.
+    There(Wire),
+}
+
+impl Keep {
+    /// Asks.
+    ///
+    /// # Errors
+    /// What is refused; or there is no answer.
+    pub fn ask(&self, ask: Ask) -> Result<Answer, Fault> {
+        let answer = match self {
+            Keep::Here(keeper) => keeper.lock().unwrap_or_else(PoisonError::into_inner).ask(ask),
+            Keep::There(wire) => wire
+                .ask(ask)
+                .map_err(|error| Fault::new(Code::Failed, format!("the supervisor does not answer: {error}")))?,
+        };
+        match answer {
+            Answer::Refused { fault } => Err(fault),
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// The time since the boot, in nanoseconds. It goes on while the host sleeps.
+pub fn boot_ns() -> u64 {
+    read(ClockId::Boottime)
+}
+
+fn read(clock: ClockId) -> u64 {
+    let at = clock_gettime(clock);
+    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(at.tv_nsec).unwrap_or(0))
+}
+
+impl Keeper {
+    /// What the folder has of this policy file.
+    fn open(args: &Args, file: &Path) -> Keeper {
+        let folder = args.state.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
+        let early = args.state.is_some() || folder.is_dir();
+        let disk = InFolder::new(&folder, &name_of(file));
+        let path = disk.path();
+        let (changes, why) = Changes::load(disk);
+        if let Some(why) = why {
+            eprintln!("altq run: {} is not read, so no policy of before is known: {why}", path.display());
+        }
+        let boot_id = std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned();
+        Keeper { changes, boot_id, early }
+    }
+
+    fn clock(&self) -> Clock {
+        Clock { unix_ns: read(ClockId::Realtime), boot_ns: boot_ns(), boot_id: self.boot_id.clone() }
+    }
+
+    /// Answers.
+    pub fn ask(&mut self, ask: Ask) -> Answer {
+        let now = self.clock();
+        self.changes.ask(ask, &now)
+    }
+
+    /// The policy with which altq has begun runs.
+    pub fn started(&mut self, text: &Text) {
+        if self.early
+            && let Err(error) = self.changes.started(text)
+        {
+            eprintln!("altq run: the policy is not kept for a start with a bad file: {error}");
+        }
+    }
+
+    /// How long the change that waits still does.
+    pub fn waits(&self) -> Option<u64> {
+        self.changes.waits(&self.clock())
+    }
+
+    /// The policy that comes back if the change that waits is taken back.
+    pub fn old(&self) -> Option<&Text> {
+        self.changes.old()
+    }
+
+    /// What a worker that begins now is to know of the change that waits.
+    pub fn of_worker(&self, begun: &Begun) -> Begun {
+        Begun { waits_ns: self.waits(), guards: self.changes.guards().to_vec(), ..begun.clone() }
+    }
+}
+
+/// The name of the file that has the changes of a policy file.
+fn name_of(file: &Path) -> String {
+    let path = file.to_string_lossy();
+    let mut name: String =
+        path.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    // A name has at most 255 bytes.
+    let from = name.len().saturating_sub(180);
+    name.drain(..from);
+    let sum =
+        path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{}.{sum:016x}.json", name.trim_start_matches('_'))
+}
+
+/// A policy as text. One of several files is printed anew, because a worker opens none of them.
+pub fn text_of(file: &PolicyFile, policy: &Policy) -> Text {
+    let text = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
+    let language = file.language.or_else(|| Language::of(&file.file, text)).unwrap_or(Language::Native);
+    let text = if policy.sources.texts.len() > 1 { print(policy).text } else { text.to_owned() };
+    Text { name: file.file.display().to_string(), language: language.name().to_owned(), text }
+}
+
+/// Reads a policy.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn policy_of(text: &Text) -> Result<Policy, Box<Failed>> {
+    parse_str(&text.text, &text.name, text.language.parse().unwrap_or(Language::Native))
+}
+
+/// The first error of a policy, in one line.
+pub fn first_error(failed: &Failed) -> String {
+    let error = failed.diagnostics.iter().find(|found| found.severity == Severity::Error);
+    error.map_or_else(String::new, |error| {
+        let (line, column) = failed.sources.line_column(error.span);
+        format!("{}:{line}:{column}: {}", failed.sources.path(error.span.source).display(), error.message)
+    })
+}
+
+/// Reads the policy file of a command that begins, and what is kept of it. `None`, after a message,
+/// if there is no policy to begin with.
+pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
+    let path = std::path::absolute(&args.policy.file).unwrap_or_else(|_| args.policy.file.clone());
+    let mut keeper = Keeper::open(args, &path);
+    let shown = args.policy.file.display();
+    let file = match load(&args.policy.file, args.policy.language) {
+        Ok(policy) => {
+            print_findings(&policy.warnings, &policy.sources, false);
+            let refused = refused_by_kernel(&policy);
+            print_findings(&refused, &policy.sources, false);
+            if refused.is_empty() { Ok(policy) } else { Err(format!("{shown} asks for what the kernel cannot do")) }
+        }
+        Err(failed) => {
+            print_findings(&failed.diagnostics, &failed.sources, false);
+            Err(format!("{shown} is wrong: {}", first_error(&failed)))
+        }
+    };
+    let now = keeper.clock();
+    let of_file = file.as_ref().ok().map(|policy| text_of(&args.policy, policy));
+    let asked = file.as_ref().map(|policy| text_of(&args.policy, policy)).map_err(Clone::clone);
+    let start = keeper.changes.start(asked, &now).ok()?;
+    let policy = match (&start.instead, file) {
+        (None, Ok(policy)) if of_file.as_ref() == Some(&start.text) => policy,
+        (instead, _) => {
+            if let Some(why) = instead {
+                eprintln!("altq run: {why}");
+            }
+            match policy_of(&start.text) {
+                Ok(policy) => policy,
+                Err(failed) => {
+                    eprintln!("altq run: the policy that was kept is not understood: {}", first_error(&failed));
+                    return None;
+                }
+            }
+        }
+    };
+    let begun = Begun {
+        path: path.display().to_string(),
+        file: of_file,
+        instead: start.instead,
+        waits_ns: None,
+        guards: Vec::new(),
+    };
+    let begun = keeper.of_worker(&begun);
+    Some((policy, Told { number: 0, text: start.text, begun }, keeper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_policy_file_has_a_file_of_its_own() {
+        let name = |path: &str| name_of(Path::new(path));
+        assert!(name("/etc/altq/isp.altq").starts_with("etc_altq_isp.altq."));
+        assert_ne!(name("/a/b_c.altq"), name("/a_b/c.altq"));
+        assert!(name(&format!("/{}", "ä/".repeat(400))).len() < 255);
+    }
+}

@@ -1,0 +1,308 @@
+//! What the classes of running links do, for `altq top`: a thread takes in each second of each
+//! link, and the control thread makes documents of it. The loops wait for neither.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use altq_config::{Link, Used};
+use altq_control::reply::{Body, body};
+use altq_control::request::top::Top as Asked;
+use altq_control::{Code, Fault};
+use altq_dataplane::watched::Seen;
+use altq_engine::account::DropReason;
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::{Nanos, SECOND};
+use altq_monitor::document::{Link as Document, More, Own, Top};
+use altq_monitor::frame::rate;
+use altq_monitor::records::Kept;
+use altq_monitor::tree::Class;
+use altq_monitor::{Frame, History, Limits, Monitor, Second, Tree, Window};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::live::Live;
+use super::memory::Memory;
+use super::shaped::Shaped;
+use super::stat::{path, state, unix};
+
+/// Classes of a link that may have counters of flows in one second.
+pub const FLOWS: usize = 1 << 10;
+
+/// What is known of the links that run.
+#[derive(Default)]
+pub struct Monitors {
+    links: Mutex<BTreeMap<String, Watched>>,
+    /// The latest document: whoever asks for the same gets it too.
+    latest: Mutex<Option<Latest>>,
+}
+
+/// A document, what was asked, and which seconds of which links it is about.
+struct Latest {
+    asked: Asked,
+    of: Vec<(String, u64)>,
+    body: Body,
+}
+
+/// A link.
+struct Watched {
+    monitor: Monitor,
+    shaped: Arc<Shaped>,
+    /// Seconds so far.
+    number: u64,
+    dropped: BTreeMap<ClassId, Vec<(DropReason, u64)>>,
+    overlimits: Vec<Option<u64>>,
+    /// Of one processor, what this process took in the last second, in percent.
+    cpu: Option<f64>,
+    /// When that second ended, and what the process had taken by then.
+    spent: Option<(Nanos, Nanos)>,
+}
+
+/// The classes of a link. A number that no class has has an empty name.
+fn tree(shaped: &Shaped) -> Option<Tree> {
+    let link = &shaped.link;
+    let class = |(at, spec): (usize, &altq_engine::spec::ClassSpec)| {
+        let name = link.class_name(at as ClassId).to_owned();
+        let there = !name.is_empty();
+        Class {
+            parent: if there { spec.parent } else { ROOT },
+            asked: match at {
+                0 => Some(link.spec.rate),
+                _ => shaped.guaranteed.get(at).copied().flatten().filter(|_| there),
+            },
+            ceiling: shaped.ceiling.get(at).copied().filter(|_| there),
+            name,
+        }
+    };
+    Tree::new(link.spec.classes.iter().enumerate().map(class).collect()).ok()
+}
+
+fn spent() -> Nanos {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
+}
+
+impl Watched {
+    fn new(link: Arc<Link>, limits: Limits, kept: Option<Kept>) -> Option<Watched> {
+        let shaped = Arc::new(Shaped::new(link));
+        let tree = tree(&shaped)?;
+        let names: Vec<String> = tree.classes().iter().map(|class| class.name.clone()).collect();
+        let history = kept.map(|kept| History::restored(names, limits.history, kept.seconds, kept.quarters));
+        let monitor = Monitor::new(tree, limits, history);
+        let (dropped, overlimits) = (BTreeMap::new(), Vec::new());
+        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, cpu: None, spent: None })
+    }
+
+    /// Takes in a second.
+    fn take(&mut self, seen: Seen) {
+        let time = seen.to.saturating_sub(seen.from);
+        let before = self.monitor.counters();
+        let used = seen.counters.iter().enumerate().map(|(class, counters)| {
+            let before = before.get(class).map_or(0, |before| before.sent_wire_bytes);
+            let wire_bit_s = rate(counters.sent_wire_bytes.saturating_sub(before), time);
+            Used { waits: counters.queued_packets > 1, wire_bit_s }
+        });
+        let link = &self.shaped.link;
+        let limited_by = link.limited_by(&used.collect::<Vec<Used>>());
+        let limited_by = limited_by.iter().map(|limit| Cow::Owned(limit.text(link).to_owned())).collect();
+        self.monitor.second(Second {
+            from: seen.from,
+            to: seen.to,
+            counters: &seen.counters,
+            unclassified: seen.unclassified,
+            delays: seen.delays,
+            flows: seen.flows,
+            limited_by,
+        });
+        (self.dropped, self.overlimits) = (seen.dropped, seen.overlimits);
+        self.number += 1;
+        let now = spent();
+        let part = |(at, before): (Nanos, Nanos)| {
+            let time = seen.to.checked_sub(at).filter(|time| *time > 0)?;
+            Some((now.saturating_sub(before) as f64 * 1000.0 / time as f64).round() / 10.0)
+        };
+        self.cpu = self.spent.replace((seen.to, now)).and_then(part);
+    }
+
+    /// A document about the link.
+    fn document(&self, asked: &Asked) -> Result<Document, Fault> {
+        let window = match asked.window {
+            60 => Window::Minute,
+            10 => Window::Ten,
+            _ => Window::Second,
+        };
+        let link = &self.shaped.link;
+        let frame: Option<Frame> = match asked.ago_s {
+            0 => self.monitor.frame(window),
+            ago => self.monitor.past(window, ago.saturating_mul(SECOND)),
+        };
+        let frame = frame.ok_or_else(|| match asked.ago_s {
+            0 => nothing_yet(),
+            ago => Fault::new(Code::Failed, format!("nothing is known of link `{}` {ago} s ago", link.name))
+                .help("the history goes back six hours at most, and to the start of altq"),
+        })?;
+        let ids: Vec<ClassId> = (0..frame.rows.len() as ClassId).collect();
+        let mut lines = match (asked.line, asked.ago_s) {
+            (line @ 1.., 0) => self.monitor.series(&ids, line as usize),
+            _ => Vec::new(),
+        };
+        let wanted = asked.class.as_deref();
+        let more = |class: ClassId| {
+            let named = wanted.is_none_or(|wanted| frame.tree.name(class) == wanted);
+            let flows = asked.flows > 0 && asked.ago_s == 0 && named;
+            More {
+                dropped: self.dropped(class),
+                overlimits: self.overlimits.get(class as usize).copied().flatten(),
+                flows: flows.then(|| self.monitor.flows(&frame, class).shortened(asked.flows as usize)),
+                line_bit_s: lines.get_mut(class as usize).map(std::mem::take).unwrap_or_default(),
+            }
+        };
+        let mut document = Document::of(&frame, self.monitor.counters(), more);
+        document.classes.retain(|class| !class.name.is_empty());
+        document.name.clone_from(&link.name);
+        state(link).clone_into(&mut document.state);
+        document.path = Some(path(link).to_owned());
+        document.unix_ns = Some(unix(document.at_ns));
+        document.own = self.cpu.map(|cpu| Own { loop_p99_ns: None, cpu_percent: Some(cpu) });
+        Ok(document)
+    }
+
+    /// Drops since the start by reason.
+    fn dropped(&self, class: ClassId) -> BTreeMap<String, u64> {
+        let reasons = self.dropped.get(&class).into_iter().flatten();
+        let mut dropped: BTreeMap<String, u64> =
+            reasons.map(|(reason, packets)| (reason.name().to_owned(), *packets)).collect();
+        if class == ROOT && self.monitor.unclassified() > 0 {
+            *dropped.entry(DropReason::NoClass.name().to_owned()).or_default() += self.monitor.unclassified();
+        }
+        dropped
+    }
+}
+
+fn nothing_yet() -> Fault {
+    Fault::new(Code::Failed, "nothing was counted yet").help("ask again in a second")
+}
+
+impl Monitors {
+    fn links(&self) -> MutexGuard<'_, BTreeMap<String, Watched>> {
+        // What panicked with it has at worst lost a second.
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The document that is asked for, about the links of these names.
+    ///
+    /// # Errors
+    /// Nothing is known of that time, or there is no such class.
+    pub fn document(&self, asked: &Asked, names: &[String]) -> Result<Body, Fault> {
+        let links = self.links();
+        let of: Vec<&Watched> = names.iter().filter_map(|name| links.get(name)).collect();
+        if of.len() < names.len() {
+            return Err(nothing_yet());
+        }
+        if let Some(class) = &asked.class
+            && !of.iter().any(|link| link.shaped.link.class(class).is_some())
+        {
+            return Err(Fault::usage(format!("there is no class `{class}`")).help("`altq stat` lists all classes"));
+        }
+        let now: Vec<(String, u64)> = names.iter().cloned().zip(of.iter().map(|link| link.number)).collect();
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(latest) = latest.as_ref().filter(|latest| latest.asked == *asked && latest.of == now) {
+            return Ok(latest.body.clone());
+        }
+        let documents = of.into_iter().map(|link| link.document(asked)).collect::<Result<Vec<_>, _>>()?;
+        drop(links);
+        let made = body(&Top::new(documents)).map_err(|error| Fault::new(Code::Failed, error.to_string()))?;
+        *latest = Some(Latest { asked: asked.clone(), of: now, body: made.clone() });
+        Ok(made)
+    }
+}
+
+/// The channel by which the loops' seconds come. `None` if nobody is to watch.
+pub fn watched(history: u64) -> Option<(Sender<Seen>, Receiver<Seen>)> {
+    (history > 0).then(channel)
+}
+
+/// The memory that a supervisor has handed over. Without it altq runs as well: it is said, and the
+/// history begins anew.
+pub fn inherited(number: i32) -> Option<Memory> {
+    let memory = Memory::inherited(number);
+    memory.inspect_err(|error| eprintln!("altq run: the history begins anew: its memory cannot be used ({error})")).ok()
+}
+
+/// Takes in what is seen, in a thread, until the loops have ended. `history` is the memory for the
+/// history of all links; `kept` is where it outlives this process.
+///
+/// # Errors
+/// That of starting a thread.
+pub fn start(live: Arc<Live>, seen: Receiver<Seen>, history: u64, kept: Option<Memory>) -> io::Result<()> {
+    let links = live.lock().names().len().max(1);
+    let limits = Limits { history: usize::try_from(history).unwrap_or(usize::MAX) / links, ..Limits::default() };
+    let work = move || {
+        let mut kept = kept;
+        for seen in seen {
+            take(&live, seen, limits, kept.as_mut());
+        }
+    };
+    std::thread::Builder::new().name("altq monitor".to_owned()).spawn(work).map(drop)
+}
+
+fn take(live: &Live, seen: Seen, limits: Limits, mut memory: Option<&mut Memory>) {
+    let name = seen.link.clone();
+    let Some(link) = live.lock().roster.link(&name).cloned() else { return };
+    // What is promised takes long to work out, so nobody waits for it.
+    let stands = live.monitors.links().get(&name).map(|watched| watched.shaped.clone());
+    let renamed = match &stands {
+        None => {
+            let kept = memory.as_mut().and_then(|memory| memory.kept(&name));
+            let Some(watched) = Watched::new(link, limits, kept) else { return };
+            live.monitors.links().insert(name.clone(), watched);
+            true
+        }
+        Some(shaped) if !Arc::ptr_eq(&shaped.link, &link) => {
+            let shaped = Arc::new(Shaped::new(link));
+            let Some(tree) = tree(&shaped) else { return };
+            if let Some(watched) = live.monitors.links().get_mut(&name) {
+                watched.monitor.set_tree(tree);
+                watched.shaped = shaped;
+            }
+            true
+        }
+        Some(_) => false,
+    };
+    let mut links = live.monitors.links();
+    let Some(watched) = links.get_mut(&name) else { return };
+    let quarter = watched.monitor.history().quarters().next_back().map(|quarter| quarter.to);
+    watched.take(seen);
+    let Some(memory) = memory else { return };
+    let history = watched.monitor.history();
+    if renamed {
+        memory.set_names(&name, history.names());
+    }
+    if let Some(second) = history.seconds().next_back() {
+        memory.second(&name, second);
+    }
+    if let Some(slice) = history.quarters().next_back().filter(|slice| Some(slice.to) != quarter) {
+        memory.quarter(&name, slice);
+    }
+}
+
+/// Answers a client.
+///
+/// # Errors
+/// There is no such link or class, or nothing is known of that time.
+pub fn answer(live: &Live, asked: &Asked) -> Result<Body, Fault> {
+    if !live.watches {
+        let fault = Fault::new(Code::Unsupported, "nobody watches the classes here");
+        return Err(fault.help("`altq run` was started with --history 0"));
+    }
+    let names: Vec<String> = live.lock().names().into_iter().map(str::to_owned).collect();
+    match &asked.link {
+        None => live.monitors.document(asked, &names),
+        Some(link) if names.contains(link) => live.monitors.document(asked, std::slice::from_ref(link)),
+        Some(link) => {
+            let fault = Fault::usage(format!("no link `{link}` runs here"));
+            Err(fault.help(format!("there is {}", names.join(", "))))
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the supervisor keeps for its worker, which opens no files: which policy runs, and which one
+//! comes back.
+
+use std::time::Duration;
+
+use altq_control::change::{Answer, Ask, By, Question, Reply, Text, What};
+use altq_control::journal::locked;
+use altq_engine::units::Nanos;
+
+use super::super::heart::{Begun, Told};
+use super::super::keep::policy_of;
+use super::{Known, Supervisor, ToWorker, choose};
+
+/// How long after its deadline a worker may take to take a change back. After that it is killed,
+/// and the next one begins with the old policy.
+const LATE: Nanos = 3_000_000_000;
+
+impl Supervisor<'_> {
+    /// Answers a question of the worker.
+    pub(super) fn question(&mut self, Question { keep, ask }: Question) {
+        let begins = match &ask {
+            Ask::Begin { text, .. } => Some(text.clone()),
+            _ => None,
+        };
+        let old = match &ask {
+            Ask::Reverted { .. } => self.keeper.old().cloned(),
+            _ => None,
+        };
+        let (made, aborted) = (ask == Ask::Made, ask == Ask::Abort);
+        let answer = self.keeper.ask(ask);
+        if let (Some(text), Answer::Done { .. }) = (begins, &answer) {
+            self.begun = Some(text);
+        }
+        if aborted {
+            self.begun = None;
+        }
+        let text = if made { self.begun.take() } else { old };
+        if let Some(text) = text {
+            self.runs(text);
+        }
+        if let Some(worker) = &self.worker {
+            // One that has ended asks no more.
+            let _ = worker.policies.send(ToWorker::Kept(Reply { kept: keep, answer }));
+        }
+    }
+
+    /// The worker has begun a change and has ended before it made it: the next one runs what ran.
+    pub(super) fn forget_begun(&mut self) {
+        if self.begun.take().is_some() {
+            self.keeper.ask(Ask::Abort);
+        }
+    }
+
+    /// Another policy runs: the next worker begins with it.
+    fn runs(&mut self, text: Text) {
+        let before = &self.known.told.begun;
+        let file = if text.name == before.path { Some(text.clone()) } else { before.file.clone() };
+        let begun = Begun { file, instead: None, ..before.clone() };
+        let number = self.known.told.number;
+        match self.known_of(Told { number, text, begun }) {
+            Ok(known) => {
+                self.known = known;
+                if let Some(drift) = self.drift.as_ref().filter(|_| self.watch.shaping_since().is_some()) {
+                    drift.asks(&self.known.files, &self.known.links);
+                }
+                locked(&self.journal).forget_rates();
+            }
+            Err(why) => eprintln!("altq run: the next worker begins with the policy before: {why}"),
+        }
+    }
+
+    fn known_of(&self, told: Told) -> Result<Known, String> {
+        let policy = policy_of(&told.text).map_err(|failed| failed.to_string())?;
+        let links = choose(&policy, self.args.link.as_deref())?.into_iter().cloned().collect();
+        Ok(Known { told, files: self.known.files.clone(), links })
+    }
+
+    /// What was read at SIGHUP runs, or is to run next.
+    pub(super) fn note_read(&mut self, text: &Text, before: &Text) {
+        let (wait_ns, guards, lines) = (None, Vec::new(), Vec::new());
+        let (text, before, what, by) = (text.clone(), before.clone(), What::Hangup, By::default());
+        self.keeper.ask(Ask::Begin { text, before, wait_ns, guards, what, by, lines });
+        self.keeper.ask(Ask::Made);
+    }
+
+    /// Takes a change back that the worker does not take back, or that waits while none runs.
+    pub(super) fn overdue(&mut self) {
+        let now = self.now();
+        if self.keeper.waits() != Some(0) {
+            self.overdue = None;
+            return;
+        }
+        let since = *self.overdue.get_or_insert(now);
+        let worker = self.worker.is_some() && self.watch.shaping_since().is_some();
+        if worker && now.saturating_sub(since) < LATE {
+            return;
+        }
+        let Some(old) = self.keeper.old().cloned() else { return };
+        let had = self.worker.is_some();
+        self.kill();
+        self.runs(old);
+        self.keeper.ask(Ask::Reverted { why: "nobody confirmed it in time".to_owned() });
+        eprintln!("altq run: the change that nobody confirmed is taken back");
+        self.overdue = None;
+        if had {
+            self.down("the change that nobody confirmed is taken back by a new start");
+        }
+    }
+
+    /// How long until a change may be overdue.
+    pub(super) fn until_overdue(&self) -> Option<Duration> {
+        let left = self.keeper.waits()?;
+        let late = self.overdue.map_or(0, |since| since.saturating_add(LATE).saturating_sub(self.now()));
+        Some(Duration::from_nanos(left.max(late).max(1_000_000)))
+    }
+}

@@ -1,0 +1,182 @@
+//! `altq tap`: the packets that leave a class of a running altq, as a pcap file (docs/service.md).
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use altq_config::literal;
+use altq_control::client::Client;
+use altq_control::tap::{SNAPLEN, Tapped};
+use altq_control::{Code, Fault};
+use altq_dataplane::signal::Watch;
+use altq_engine::units::Nanos;
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::socket::{Socket, ask, fail};
+
+/// Time between two questions how it goes.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long the rest may take to be written at the end.
+const REST: Duration = Duration::from_secs(5);
+
+/// Options of `altq tap`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The link, or LINK/CLASS: the class, with all below it
+    #[arg(value_name = "LINK[/CLASS]")]
+    of: String,
+    /// The file; `-` is standard output
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Ends when the file has this size, such as 500kB, 10MB or 1GB (powers of 1000)
+    #[arg(long, value_name = "SIZE", default_value = "10MB", value_parser = size)]
+    size: u64,
+    /// The most bytes of each packet; on one interface altq has 192 at most
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN)))]
+    snaplen: u32,
+    /// Ends after this time, such as 30s [default: at SIGINT or SIGTERM]
+    #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
+    duration: Option<Nanos>,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+fn size(word: &str) -> Result<u64, String> {
+    let units = [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000_u64)];
+    let unit = units.into_iter().find_map(|(unit, bytes)| Some((word.strip_suffix(unit)?.trim(), bytes)));
+    let size = match unit {
+        Some((number, bytes)) => number.parse::<u64>().ok().and_then(|number| number.checked_mul(bytes)),
+        None => literal::size(word).ok(),
+    };
+    size.ok_or_else(|| "a whole number and its unit, such as 500kB, 10MB or 1GB".to_owned())
+}
+
+/// The fields of the request that begins.
+#[derive(Serialize)]
+struct Begin<'a> {
+    link: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'a str>,
+    size_bytes: u64,
+    snaplen: u32,
+}
+
+/// Those of the others.
+#[derive(Serialize)]
+struct Which<'a> {
+    link: &'a str,
+}
+
+/// Runs the command: opens the file, hands it over, and waits until the tap has ended.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let to_stdout = args.file == Path::new("-");
+    if to_stdout && io::stdout().is_terminal() {
+        eprintln!(
+            "altq tap: this would write a pcap file to the terminal; write `| tcpdump -r -` behind, or name a file"
+        );
+        return Ok(Exit::Usage);
+    }
+    let watch = Watch::new().context("signals cannot be watched")?;
+    let (link, class) = match args.of.split_once('/') {
+        Some((link, class)) => (link, Some(class)),
+        None => (args.of.as_str(), None),
+    };
+    let mut client = match args.socket.connect() {
+        Ok(client) => client,
+        Err(fault) => return Ok(fail("tap", &fault)),
+    };
+    let new = !to_stdout && !args.file.exists();
+    let file: OwnedFd = if to_stdout {
+        io::stdout().as_fd().try_clone_to_owned().context("stdout cannot be used")?
+    } else {
+        File::create(&args.file).with_context(|| format!("{} cannot be written", args.file.display()))?.into()
+    };
+    let fields = Begin { link, class, size_bytes: args.size, snaplen: args.snaplen };
+    if let Err(fault) = client.ask_with("tap.begin", &fields, Some(file.as_fd())) {
+        if new {
+            let _ = std::fs::remove_file(&args.file);
+        }
+        return Ok(fail("tap", &fault));
+    }
+    // The other end alone writes.
+    drop(file);
+    Ok(match follow(&mut client, link, &watch, args.duration.map(Duration::from_nanos)) {
+        Ok(tapped) => ended(&tapped),
+        Err(fault) => fail("tap", &fault),
+    })
+}
+
+/// Waits until the tap has ended by itself, or until it is to end.
+fn follow(client: &mut Client, link: &str, watch: &Watch, most: Option<Duration>) -> Result<Tapped, Fault> {
+    let begun = Instant::now();
+    let mut end: Option<Instant> = None;
+    loop {
+        let tapped: Tapped = ask(client, "tap.look", &Which { link })?;
+        if !tapped.running {
+            return Ok(tapped);
+        }
+        if end.is_some_and(|end| end.elapsed() >= REST) {
+            return Err(Fault::new(Code::Failed, "what was copied last is not written yet")
+                .help("whoever reads it does not; the tap ends when he does, or has gone"));
+        }
+        let left = most.map_or(LOOK, |most| most.saturating_sub(begun.elapsed()));
+        let wait = left.min(LOOK).max(Duration::from_millis(1));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos() as _ };
+        // A signal that comes meanwhile is seen below.
+        let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout));
+        let over = most.is_some_and(|most| begun.elapsed() >= most);
+        if end.is_none() && (over || watch.seen()) {
+            ask::<Tapped>(client, "tap.end", &Which { link })?;
+            end = Some(Instant::now());
+        }
+    }
+}
+
+/// Says what came of it.
+fn ended(tapped: &Tapped) -> Exit {
+    let count = |count: u64| if count == 1 { "1 packet".to_owned() } else { format!("{count} packets") };
+    let why = match tapped.ended.as_deref() {
+        Some("size") => ", which is its size",
+        Some("closed") => ", and nobody reads any more",
+        _ => "",
+    };
+    eprintln!("altq tap: {} in {} bytes{why}", count(tapped.packets), tapped.bytes);
+    if tapped.missed > 0 {
+        eprintln!("altq tap: {} more did not fit, because the file was written too slowly", count(tapped.missed));
+    }
+    match tapped.ended.as_deref() {
+        Some("asked" | "size" | "closed") | None => Exit::Ok,
+        Some(why) => {
+            eprintln!("altq tap: it has ended early: {why}");
+            Exit::Failed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_of_a_thousand() {
+        let read = |word: &str| size(word).ok();
+        assert_eq!([read("10MB"), read("500 kB"), read("1GB")], [Some(10_000_000), Some(500_000), Some(1_000_000_000)]);
+        assert_eq!([read("1500bytes"), read("64kbytes")], [Some(1500), Some(64_000)]);
+        assert_eq!([read("MB"), read("-1MB"), read("1.5MB"), read("99999999999GB"), read("ten")], [None; 5]);
+    }
+
+    #[test]
+    fn an_end_by_an_error_is_one() {
+        let tapped = |ended: Option<&str>| Tapped { ended: ended.map(str::to_owned), ..Tapped::default() };
+        for (why, exit) in [(Some("asked"), 0), (Some("size"), 0), (Some("closed"), 0), (Some("left"), 1)] {
+            assert_eq!(ended(&tapped(why)) as u8, exit, "{why:?}");
+        }
+        assert_eq!(ended(&tapped(Some("No space left on device"))) as u8, 1);
+    }
+}

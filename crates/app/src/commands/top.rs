@@ -1,0 +1,231 @@
+//! `altq top`: what the classes of a running altq do, with their flows (docs/top.md); or what is
+//! seen at an interface that nobody shapes, or in a capture.
+
+#[cfg(feature = "experiments")]
+mod file;
+#[cfg(feature = "top")]
+mod screen;
+mod seen;
+mod source;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+#[cfg(feature = "experiments")]
+use altq_config::Language;
+use altq_engine::units::{Nanos, SECOND};
+
+use crate::exit::Exit;
+use crate::socket::Socket;
+
+/// Options of `altq top`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// This link only [default: all links]
+    #[arg(long, value_name = "NAME")]
+    pub link: Option<String>,
+    /// Prints what there is now, and ends
+    #[arg(long)]
+    pub once: bool,
+    /// Prints JSON, a line each second (altq.top/1; altq.watch/1 where nobody shapes)
+    #[arg(long)]
+    pub json: bool,
+    /// Shows what was so long ago, such as -90s, -10m or -2h, from the history
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = ago)]
+    pub at: Option<Nanos>,
+    /// The time that figures are about, in seconds: 1, 10 or 60
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = window)]
+    pub window: u32,
+    /// The class whose flows are shown [default: the link]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub class: Option<String>,
+    #[cfg(feature = "top")]
+    /// The column by which classes are sorted
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "policy")]
+    pub sort: Column,
+    #[cfg(feature = "top")]
+    /// Shows only classes whose names have this text, and those above them
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    #[cfg(feature = "top")]
+    /// Draws with ASCII characters only [default: unless the locale is UTF-8]
+    #[arg(long)]
+    pub ascii: bool,
+    #[cfg(feature = "top")]
+    /// Draws without colours; so does the environment's NO_COLOR
+    #[arg(long)]
+    pub no_color: bool,
+    /// Watches an interface that need not be shaped: its largest protocols and hosts
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "class", "link", "file", "remote"])]
+    pub interface: Option<String>,
+    /// Shows the packets of a capture (pcap or pcapng) as if they came now
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "remote"])]
+    pub file: Option<PathBuf>,
+    #[cfg(feature = "experiments")]
+    /// With --file: sorts the packets into the classes of this policy
+    #[arg(long, value_name = "POLICY", requires = "file")]
+    pub policy: Option<PathBuf>,
+    #[cfg(feature = "experiments")]
+    /// The policy's language: native, altq, pf, tc or mqc [default: by the file's name]
+    #[arg(long, requires = "policy")]
+    pub language: Option<Language>,
+    #[cfg(feature = "experiments")]
+    /// With --file: how much faster than they came
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed, requires = "file")]
+    pub speed: f64,
+    /// Shows what `altq top` on this host says, by ssh
+    #[arg(long, value_name = "HOST", value_parser = host)]
+    pub remote: Option<String>,
+    #[command(flatten)]
+    pub socket: Socket,
+    /// With --json: with what each class got in each second of the last minute, at first
+    #[arg(long, hide = true)]
+    pub lines: bool,
+}
+
+/// What classes are sorted by.
+#[cfg(feature = "top")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Column {
+    Policy,
+    Name,
+    Ask,
+    Got,
+    Borrowed,
+    Lent,
+    P50,
+    P99,
+    Drops,
+    Backlog,
+}
+
+fn window(word: &str) -> Result<u32, String> {
+    match word.strip_suffix('s').unwrap_or(word) {
+        "1" => Ok(1),
+        "10" => Ok(10),
+        "60" => Ok(60),
+        _ => Err("1, 10 or 60".to_owned()),
+    }
+}
+
+/// A time ago: `-10m`, also without the sign.
+fn ago(word: &str) -> Result<Nanos, String> {
+    let wrong = || "a time ago, such as -90s, -10m or -2h".to_owned();
+    let time = word.strip_prefix('-').unwrap_or(word);
+    let digits = time.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = time.split_at(digits);
+    let unit = match unit {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)?;
+    match seconds {
+        1..=86_400 => Ok(seconds * SECOND),
+        _ => Err("1s to 24h ago".to_owned()),
+    }
+}
+
+/// A class's name goes to another host's shell.
+fn name(word: &str) -> Result<String, String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    match !word.is_empty() && word.chars().all(good) {
+        true => Ok(word.to_owned()),
+        false => Err("a name has letters, digits, `_`, `.` and `-`".to_owned()),
+    }
+}
+
+fn host(word: &str) -> Result<String, String> {
+    match word.is_empty() || word.starts_with('-') || word.contains(char::is_whitespace) {
+        true => Err("a host as of ssh, such as admin@gateway".to_owned()),
+        false => Ok(word.to_owned()),
+    }
+}
+
+#[cfg(feature = "experiments")]
+fn speed(word: &str) -> Result<f64, String> {
+    match word.parse::<f64>() {
+        Ok(speed) if (0.01..=10_000.0).contains(&speed) => Ok(speed),
+        _ => Err("0.01 to 10000".to_owned()),
+    }
+}
+
+/// How figures are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// JSON, once or a line a second.
+    Json,
+    /// A table, once or again and again.
+    Table,
+    /// A screen with keys.
+    Screen,
+}
+
+impl Args {
+    fn form(&self) -> Form {
+        match (self.json, self.once || !std::io::stdout().is_terminal()) {
+            (true, _) => Form::Json,
+            (false, true) => Form::Table,
+            (false, false) => Form::Screen,
+        }
+    }
+
+    /// Whether figures are shown once: those of another time do not change.
+    fn is_once(&self) -> bool {
+        self.once || self.at.is_some() && self.form() != Form::Screen
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    if cfg!(not(feature = "top")) && args.form() != Form::Json {
+        eprintln!(
+            "altq top: this altq is built without tables and screens; `--json` is there, and `altq top --remote` on \
+             another host draws what this one says"
+        );
+        return Ok(Exit::Unsupported);
+    }
+    if let Some(interface) = &args.interface {
+        return seen::interface(args, interface);
+    }
+    if let Some(path) = &args.file {
+        return file(args, path);
+    }
+    match &args.remote {
+        Some(host) => source::remote(args, host),
+        None => source::socket(args),
+    }
+}
+
+#[cfg(feature = "experiments")]
+fn file(args: &Args, path: &std::path::Path) -> anyhow::Result<Exit> {
+    file::run(args, path)
+}
+
+#[cfg(not(feature = "experiments"))]
+fn file(_: &Args, _: &std::path::Path) -> anyhow::Result<Exit> {
+    eprintln!("altq top: this altq is built without captures; --file needs one with all features");
+    Ok(Exit::Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_ago_are_read() {
+        let read = ["-10m", "10m", "-90s", "-2h", "-5min"].map(|word| ago(word).unwrap() / SECOND);
+        assert_eq!(read, [600, 600, 90, 7200, 300]);
+        for word in ["10", "-", "m", "-0s", "25h", "-1.5m", "99999999999999999999s", "10x", ""] {
+            assert!(ago(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_goes_to_a_shell_is_harmless() {
+        assert!(name("web-1.a_b").is_ok() && name("a b").is_err() && name("$(id)").is_err() && name("").is_err());
+        assert!(host("admin@gw").is_ok() && host("-oProxyCommand=x").is_err() && host("a b").is_err());
+    }
+}

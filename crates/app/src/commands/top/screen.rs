@@ -1,0 +1,224 @@
+//! Tables and screens of `altq top`.
+
+use std::io::BufRead;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use altq_control::client::Client;
+use altq_monitor::document::Top;
+use altq_monitor::view::Sort;
+use altq_monitor::{View, Window};
+use altq_top::terminal::{News, show};
+use altq_top::{Look, Screen, plain};
+use anyhow::Context as _;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::source::{Remote, Wanted, again};
+use super::{Args, Column, Form};
+use crate::exit::Exit;
+use crate::output;
+use crate::socket::fail;
+
+/// Time between two documents.
+const EACH: Duration = Duration::from_secs(1);
+/// Columns of a table where nobody says how wide it may be.
+const WIDTH: u16 = 100;
+
+impl From<Column> for Sort {
+    fn from(column: Column) -> Sort {
+        match column {
+            Column::Policy => Sort::Policy,
+            Column::Name => Sort::Name,
+            Column::Ask => Sort::Asked,
+            Column::Got => Sort::Got,
+            Column::Borrowed => Sort::Borrowed,
+            Column::Lent => Sort::Lent,
+            Column::P50 => Sort::P50,
+            Column::P99 => Sort::P99,
+            Column::Drops => Sort::Drops,
+            Column::Backlog => Sort::Backlog,
+        }
+    }
+}
+
+/// True if the locale has UTF-8 (locale(7): the first of these that is set decides).
+fn is_utf8() -> bool {
+    let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(set).and_then(|name| std::env::var(name).ok());
+    locale.is_some_and(|locale| {
+        let locale = locale.to_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+fn look(args: &Args) -> Look {
+    let no_color = args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Look { ascii: args.ascii || !is_utf8(), color: !no_color && args.form() == Form::Screen }
+}
+
+/// An empty screen as the options want it.
+pub fn screen(args: &Args) -> Screen {
+    let view = View { sort: args.sort.into(), filter: args.filter.clone(), ..View::default() };
+    let window = match args.window {
+        60 => Window::Minute,
+        10 => Window::Ten,
+        _ => Window::Second,
+    };
+    let mut screen = Screen::new(look(args), view, window);
+    screen.chosen.clone_from(&args.class);
+    screen
+}
+
+pub fn seconds(window: Window) -> u32 {
+    match window {
+        Window::Second => 1,
+        Window::Ten => 10,
+        Window::Minute => 60,
+    }
+}
+
+/// Columns of a table.
+pub fn width() -> u16 {
+    output::width().and_then(|width| u16::try_from(width).ok()).unwrap_or(WIDTH)
+}
+
+/// Prints a table of each link. False if nobody reads it any more.
+pub fn table(args: &Args, document: Top) -> anyhow::Result<bool> {
+    let mut text = String::new();
+    for link in document.links {
+        let mut screen = screen(args);
+        screen.take(Top::new(vec![link])).context("the classes are no tree")?;
+        text += &plain::table(&mut screen, width());
+        text.push('\n');
+    }
+    // A line's end is added there.
+    text.pop();
+    text.pop();
+    output::line(&text)
+}
+
+/// Shows what the control socket says: in a table, again and again where it is not to be once, or
+/// on a screen.
+pub fn local(args: &Args, client: Client, mut wanted: Wanted, first: Top) -> anyhow::Result<Exit> {
+    let mut client = Some(client);
+    wanted.line_s = args.at.is_none().then_some(60);
+    if args.form() == Form::Table {
+        loop {
+            let document = match again(args, &mut client, &wanted) {
+                Ok(document) => document,
+                Err(fault) => return Ok(fail("top", &fault)),
+            };
+            if !table(args, document)? || args.is_once() {
+                return Ok(Exit::Ok);
+            }
+            std::thread::sleep(EACH);
+        }
+    }
+    let mut screen = screen(args);
+    screen.take(first).context("the classes are no tree")?;
+    wanted.class = screen.chosen_class().map(|class| class.name.clone());
+    std::thread::scope(|scope| {
+        let (news, shown) = channel();
+        let (ask, asked) = channel();
+        scope.spawn(move || ask_again(args, client, wanted, &asked, &news));
+        let result = show(&mut screen, &shown, |screen| {
+            // It may have ended.
+            let _ = ask.send((screen.window, screen.chosen_class().map(|class| class.name.clone())));
+        });
+        drop(ask);
+        result
+    })
+    .context("the terminal cannot be used")?;
+    Ok(Exit::Ok)
+}
+
+/// Asks once a second, and at once when something else is wanted.
+fn ask_again(
+    args: &Args,
+    mut client: Option<Client>,
+    mut wanted: Wanted,
+    asked: &Receiver<(Window, Option<String>)>,
+    news: &Sender<News>,
+) {
+    loop {
+        let told = match again(args, &mut client, &wanted) {
+            Ok(document) => {
+                // What is known already is not told again.
+                wanted.line_s = args.at.is_none().then_some(1);
+                News::Top(Box::new(document))
+            }
+            Err(fault) => {
+                wanted.line_s = args.at.is_none().then_some(60);
+                // A class that has gone has no flows.
+                wanted.class = None;
+                News::Trouble(fault.to_string())
+            }
+        };
+        if news.send(told).is_err() {
+            return;
+        }
+        match asked.recv_timeout(EACH) {
+            Ok(first) => {
+                // Of several keys the last one counts.
+                let (window, class) = asked.try_iter().last().unwrap_or(first);
+                (wanted.window_s, wanted.class) = (seconds(window), class);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Shows on a screen what another host says.
+pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
+    let mut screen = screen(args);
+    let mut window = screen.window;
+    let (news, shown) = channel();
+    let mut running = Some(listen(args, host, window, news.clone())?);
+    show(&mut screen, &shown, |screen| {
+        if screen.window != window {
+            window = screen.window;
+            // One after the other: what the first says is of the other window.
+            running = None;
+            match listen(args, host, window, news.clone()) {
+                Ok(next) => running = Some(next),
+                Err(error) => _ = news.send(News::Trouble(error.to_string())),
+            }
+        }
+    })
+    .context("the terminal cannot be used")?;
+    drop(running);
+    Ok(Exit::Ok)
+}
+
+/// What ends a reader of another host's figures when it is dropped.
+struct Listening(OwnedFd);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Its thread waits for its end. It may have ended.
+        let _ = pidfd_send_signal(&self.0, Signal::TERM);
+    }
+}
+
+/// Reads another host's documents, in a thread.
+fn listen(args: &Args, host: &str, window: Window, news: Sender<News>) -> anyhow::Result<Listening> {
+    let (remote, out) = Remote::start(args, host, seconds(window), args.at.is_none())?;
+    let process = remote.process().context("ssh has ended")?;
+    let host = host.to_owned();
+    std::thread::spawn(move || {
+        for line in out.lines().map_while(Result::ok) {
+            let told = match serde_json::from_str(&line) {
+                Ok(document) => News::Top(Box::new(document)),
+                Err(error) => News::Trouble(format!("{host}: its answer cannot be read ({error})")),
+            };
+            if news.send(told).is_err() {
+                return;
+            }
+        }
+        let (_, said) = remote.ended();
+        let _ = news.send(News::Trouble(format!("{host}: {said}")));
+    });
+    Ok(Listening(process))
+}

@@ -1,0 +1,272 @@
+//! Documents of a running altq: by its control socket, or by ssh from another host.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use altq_control::client::Client;
+use altq_control::{Code, Fault};
+use altq_engine::units::SECOND;
+use altq_monitor::document::Top;
+use serde::{Deserialize, Serialize};
+
+use super::{Args, Form};
+use crate::exit::Exit;
+use crate::output;
+use crate::socket::fail;
+
+/// Time between two documents.
+const EACH: Duration = Duration::from_secs(1);
+/// How long the first second of a run is waited for.
+const FIRST: Duration = Duration::from_secs(4);
+
+/// What is asked of the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Wanted {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    pub window_s: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_s: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ago_s: Option<u64>,
+}
+
+impl Wanted {
+    fn of(args: &Args) -> Wanted {
+        Wanted {
+            link: args.link.clone(),
+            window_s: args.window,
+            class: args.class.clone(),
+            flows: None,
+            line_s: args.lines.then_some(60),
+            ago_s: args.at.map(|ago| ago / SECOND),
+        }
+    }
+}
+
+/// The times of a document.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Times {
+    links: Vec<Time>,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+struct Time {
+    at_ns: u64,
+}
+
+/// Asks, and waits for the first second of a run.
+fn ask(client: &mut Client, wanted: &Wanted) -> Result<String, Fault> {
+    let end = Instant::now() + FIRST;
+    loop {
+        match client.ask("top", wanted) {
+            Err(fault)
+                if fault.code == Code::Failed
+                    && fault.message.contains("nothing was counted yet")
+                    && Instant::now() < end =>
+            {
+                std::thread::sleep(EACH / 5);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn read(json: &str) -> Result<Top, Fault> {
+    serde_json::from_str(json)
+        .map_err(|error| Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})")))
+}
+
+/// Shows what the control socket says.
+pub fn socket(args: &Args) -> anyhow::Result<Exit> {
+    let mut client = match args.socket.connect() {
+        Ok(client) => client,
+        Err(fault) => return Ok(fail("top", &fault)),
+    };
+    let mut wanted = Wanted::of(args);
+    let first = match ask(&mut client, &wanted) {
+        Ok(first) => first,
+        Err(fault) => return Ok(fail("top", &fault)),
+    };
+    if args.form() == Form::Json {
+        let mut json = first;
+        let mut before: Option<Times> = None;
+        loop {
+            let times = serde_json::from_str(&json).ok();
+            if before.is_none() || times != before {
+                // A reader of a pipe that has gone ends it.
+                if !output::line(&json)? {
+                    return Ok(Exit::Ok);
+                }
+                before = times;
+            }
+            if args.is_once() {
+                return Ok(Exit::Ok);
+            }
+            std::thread::sleep(EACH);
+            wanted.line_s = args.lines.then_some(1);
+            json = match ask(&mut client, &wanted) {
+                Ok(json) => json,
+                Err(fault) => return Ok(fail("top", &fault)),
+            };
+        }
+    }
+    let first = match read(&first) {
+        Ok(first) => first,
+        Err(fault) => return Ok(fail("top", &fault)),
+    };
+    local(args, client, wanted, first)
+}
+
+#[cfg(feature = "top")]
+fn local(args: &Args, client: Client, wanted: Wanted, first: Top) -> anyhow::Result<Exit> {
+    super::screen::local(args, client, wanted, first)
+}
+
+#[cfg(not(feature = "top"))]
+fn local(_: &Args, _: Client, _: Wanted, _: Top) -> anyhow::Result<Exit> {
+    Ok(Exit::Unsupported)
+}
+
+/// Asks once more, on a connection that may have gone.
+///
+/// # Errors
+/// What is wrong; it may be right the next time.
+#[cfg(feature = "top")]
+pub fn again(args: &Args, client: &mut Option<Client>, wanted: &Wanted) -> Result<Top, Fault> {
+    let open = match client {
+        Some(open) => open,
+        None => client.insert(args.socket.connect()?),
+    };
+    let answer = open.ask("top", wanted);
+    if answer.as_ref().is_err_and(|fault| fault.code == Code::Failed) {
+        // Of a worker that has ended, perhaps.
+        *client = None;
+    }
+    read(&answer?)
+}
+
+/// `altq top --json` on another host, by ssh.
+pub struct Remote {
+    child: Child,
+}
+
+impl Remote {
+    /// Starts it. `lines`: with what each class got in the last minute.
+    ///
+    /// # Errors
+    /// There is no ssh here.
+    pub fn start(
+        args: &Args,
+        host: &str,
+        window: u32,
+        lines: bool,
+    ) -> anyhow::Result<(Remote, BufReader<ChildStdout>)> {
+        let mut command = Command::new("ssh");
+        // The other host's shell reads these words: all of them are checked names and numbers.
+        command.args(["-o", "BatchMode=yes", "--", host, "altq", "top", "--json", "--window", &window.to_string()]);
+        for (option, value) in [("--link", &args.link), ("--class", &args.class)] {
+            if let Some(value) = value {
+                command.arg(format!("{option}={value}"));
+            }
+        }
+        if let Some(ago) = args.at {
+            command.arg(format!("--at=-{}s", ago / SECOND));
+        }
+        if args.is_once() {
+            command.arg("--once");
+        }
+        if lines {
+            command.arg("--lines");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // A screen would be spoilt by what ssh says: it is shown when ssh has ended.
+        command.stderr(if args.form() == Form::Screen { Stdio::piped() } else { Stdio::inherit() });
+        let mut child = command.spawn().map_err(|error| anyhow::anyhow!("ssh cannot be started: {error}"))?;
+        let Some(out) = child.stdout.take() else { anyhow::bail!("ssh has no output") };
+        Ok((Remote { child }, BufReader::new(out)))
+    }
+
+    /// Its process.
+    #[cfg(feature = "top")]
+    pub fn process(&self) -> std::io::Result<std::os::fd::OwnedFd> {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        Ok(pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?)
+    }
+
+    /// Why it has ended: its exit code, and the last line of what it said.
+    pub fn ended(mut self) -> (Exit, String) {
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let code = self.child.wait().ok().and_then(|status| status.code()).unwrap_or(255);
+        let exit = match code {
+            0 => Exit::Ok,
+            2 => Exit::Usage,
+            6 => Exit::NotPermitted,
+            7 => Exit::Unsupported,
+            _ => Exit::Failed,
+        };
+        (exit, said.trim_end().lines().next_back().unwrap_or("it has ended").to_owned())
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Shows what `altq top` on another host says.
+pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
+    if args.form() == Form::Screen {
+        return remote_screen(args, host);
+    }
+    let (remote, out) = Remote::start(args, host, args.window, args.lines)?;
+    for line in out.lines() {
+        let Ok(line) = line else { break };
+        let shown = match args.form() {
+            Form::Json => output::line(&line)?,
+            _ => match read(&line) {
+                Ok(document) => table(args, document)?,
+                Err(fault) => return Ok(fail("top", &fault)),
+            },
+        };
+        if !shown || args.is_once() {
+            return Ok(Exit::Ok);
+        }
+    }
+    let (exit, _) = remote.ended();
+    if exit != Exit::Ok {
+        eprintln!("altq top: ssh to {host} has ended without figures");
+    }
+    Ok(exit)
+}
+
+#[cfg(feature = "top")]
+fn remote_screen(args: &Args, host: &str) -> anyhow::Result<Exit> {
+    super::screen::remote(args, host)
+}
+
+#[cfg(not(feature = "top"))]
+fn remote_screen(_: &Args, _: &str) -> anyhow::Result<Exit> {
+    Ok(Exit::Unsupported)
+}
+
+/// Prints a table. False if nobody reads it any more.
+#[cfg(feature = "top")]
+fn table(args: &Args, document: Top) -> anyhow::Result<bool> {
+    super::screen::table(args, document)
+}
+
+#[cfg(not(feature = "top"))]
+fn table(_: &Args, _: Top) -> anyhow::Result<bool> {
+    Ok(false)
+}

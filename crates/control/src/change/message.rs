@@ -1,0 +1,206 @@
+//! What is said of changes: policies as text, who asked and when, and what a worker asks the one
+//! that keeps them.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use altq_engine::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+
+/// A policy as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Text {
+    /// What messages call it: the path of its file.
+    pub name: String,
+    /// Its language, by the name that `--language` takes.
+    pub language: String,
+    /// The text.
+    pub text: String,
+}
+
+impl Text {
+    /// A number that differs where texts differ.
+    pub fn fingerprint(&self) -> u64 {
+        // It need not be the same for another build: then a text that was taken back is tried
+        // again.
+        let mut hasher = DefaultHasher::new();
+        (&self.language, &self.text).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The time by two clocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// By the clock on the wall, in nanoseconds since 1970.
+    pub unix_ns: u64,
+    /// Since the boot, the time in which the host slept included.
+    pub boot_ns: u64,
+    /// Which boot: what the kernel calls it.
+    pub boot_id: String,
+}
+
+/// Who asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct By {
+    /// The user; `None`: altq itself.
+    pub uid: Option<u32>,
+    /// The process, where it is known.
+    pub pid: Option<i32>,
+}
+
+/// How the policy was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// A policy was applied.
+    Applied,
+    /// The file was read again at SIGHUP.
+    Hangup,
+    /// A class or a rule was changed.
+    Edited,
+    /// The policy before was brought back.
+    RolledBack,
+    /// A change was confirmed.
+    Confirmed,
+    /// A change was taken back.
+    Reverted,
+}
+
+impl What {
+    /// A word for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            What::Applied => "applied",
+            What::Hangup => "read again",
+            What::Edited => "edited",
+            What::RolledBack => "rolled back",
+            What::Confirmed => "confirmed",
+            What::Reverted => "reverted",
+        }
+    }
+}
+
+/// A change that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The number of the change. Its confirmation, or its end, has the same.
+    pub number: u64,
+    /// When, in nanoseconds since 1970.
+    pub unix_ns: u64,
+    /// What happened.
+    pub what: What,
+    /// Who asked.
+    pub by: By,
+    /// The name of the policy.
+    pub name: String,
+    /// What differed, a line each.
+    pub lines: Vec<String>,
+    /// How many more lines there were.
+    pub more: usize,
+}
+
+/// What must hold of a class while a change waits: of the packets that it sends in an interval, 99
+/// in 100 have waited less.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guard {
+    /// The link; `None`: any that has a class of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// The class.
+    pub class: String,
+    /// The time that they wait less than, in nanoseconds.
+    pub p99_ns: Nanos,
+}
+
+/// What a worker asks the one that keeps changes, or one process asks itself.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on its way")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Ask {
+    /// A change is to be made.
+    Begin {
+        /// The new policy.
+        text: Text,
+        /// The one that runs.
+        before: Text,
+        /// For how long it waits.
+        wait_ns: Option<Nanos>,
+        /// What must hold meanwhile.
+        guards: Vec<Guard>,
+        /// How it came.
+        what: What,
+        /// Who asks.
+        by: By,
+        /// What differs.
+        lines: Vec<String>,
+    },
+    /// It is made.
+    Made,
+    /// It is not made.
+    Abort,
+    /// The change that waits is confirmed.
+    Confirm {
+        /// Who asks.
+        by: By,
+    },
+    /// The policy that comes back if the change that waits is taken back.
+    Old,
+    /// The policy that ran before the one that runs.
+    Previous,
+    /// The change that waited was taken back by the one who asks.
+    Reverted {
+        /// Why.
+        why: String,
+    },
+    /// What was changed.
+    History,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is done. A change has this number.
+    Done {
+        /// The number.
+        number: u64,
+        /// What could not be done besides, for people.
+        note: Option<String>,
+    },
+    /// It is not done.
+    Refused {
+        /// Why.
+        fault: Fault,
+    },
+    /// A policy.
+    Policy {
+        /// The policy.
+        text: Text,
+    },
+    /// What was changed, the latest last.
+    History {
+        /// The changes.
+        entries: Vec<Entry>,
+    },
+}
+
+/// A question of a worker, with its number. As JSON it begins with `{"keep":`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Its number.
+    pub keep: u64,
+    /// What is asked.
+    pub ask: Ask,
+}
+
+/// The answer to the question of this number. As JSON it begins with `{"kept":`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The number.
+    pub kept: u64,
+    /// The answer.
+    pub answer: Answer,
+}

@@ -1,0 +1,386 @@
+//! Which policy runs, which one comes back, and what of that is on disk.
+//!
+//! A change may have to be confirmed: then it is taken back at its deadline, also where every
+//! process was killed meanwhile. So what is to be taken back, and when, is on disk before the
+//! change is made. Everything that is kept is one file, which is replaced as a whole ([`disk`]):
+//! there is no moment at which a part of it is old and a part new.
+//!
+//! ```text
+//!            begin (on disk)         made
+//!   running ───────────────► begun ────────► waits ──── confirm (on disk) ──► running the new one
+//!      ▲                       │               │
+//!      └──────── abort ────────┘               └── deadline, guard, rollback ──► running the old one
+//! ```
+//!
+//! After a crash [`Changes::start`] says which policy to begin with: while a change waits and its
+//! time is not over, the new one, which goes on waiting; after that the old one; and otherwise that
+//! of the file, or the last good one where the file is wrong.
+//!
+//! There is no clock here: whoever calls gives the time.
+
+pub mod disk;
+pub mod message;
+
+use altq_engine::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use disk::{Disk, replace};
+pub use message::{Answer, Ask, By, Clock, Entry, Guard, Question, Reply, Text, What};
+
+/// The form of the file.
+const FORM: &str = "altq.change/1";
+/// The most changes that are remembered.
+pub const REMEMBERED: usize = 100;
+/// The most lines of a difference that are remembered of a change.
+pub const LINES: usize = 100;
+/// The longest line of a difference that is remembered, in bytes.
+const LINE: usize = 400;
+/// About as many bytes of differences are remembered in all.
+const BYTES: usize = 256 << 10;
+/// The longest that a change may wait: a week.
+pub const LONGEST: Nanos = 7 * 86_400 * 1_000_000_000;
+
+/// What is kept on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    schema: String,
+    /// How many changes there were.
+    number: u64,
+    /// The policy that ran last without a doubt.
+    good: Option<Text>,
+    /// The one before it.
+    previous: Option<Text>,
+    /// A change that waits.
+    pending: Option<Pending>,
+    /// The text that was taken back last, as a number.
+    reverted: Option<u64>,
+    /// What was changed, the latest last.
+    history: Vec<Entry>,
+}
+
+/// A change that is taken back unless it is confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Pending {
+    number: u64,
+    text: Text,
+    begun: Clock,
+    /// How long it waits.
+    wait_ns: Nanos,
+    guards: Vec<Guard>,
+}
+
+impl Pending {
+    /// How long it still waits; `None` if its time is over.
+    fn left(&self, now: &Clock) -> Option<Nanos> {
+        // The clock since the boot goes on while the host sleeps, and nobody sets it. After a new
+        // boot only the clock on the wall is left: if that is before the change, it was set back,
+        // and nobody knows how long ago the change was.
+        let gone = if now.boot_id == self.begun.boot_id {
+            now.boot_ns.checked_sub(self.begun.boot_ns)?
+        } else {
+            now.unix_ns.checked_sub(self.begun.unix_ns)?
+        };
+        self.wait_ns.checked_sub(gone).filter(|left| *left > 0)
+    }
+}
+
+/// With which policy to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The policy.
+    pub text: Text,
+    /// Why it is not that of the file, a sentence; `None` where it is.
+    pub instead: Option<String>,
+}
+
+/// What comes of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The new policy.
+    pub text: Text,
+    /// The one that runs, if it is not known here yet.
+    pub before: Text,
+    /// For how long it waits for a confirmation; `None`: it needs none.
+    pub wait_ns: Option<Nanos>,
+    /// What must hold while it waits.
+    pub guards: Vec<Guard>,
+    /// How it came.
+    pub what: What,
+    /// Who asks.
+    pub by: By,
+    /// What differs, a line each.
+    pub lines: Vec<String>,
+}
+
+/// Which policy runs, and which one comes back.
+pub struct Changes<D> {
+    disk: D,
+    kept: Kept,
+    /// A change that was begun and is not made yet.
+    begun: Option<Asked>,
+}
+
+impl<D: Disk> Changes<D> {
+    /// What the disk has. What cannot be read is as if nothing were there; why is returned.
+    pub fn load(mut disk: D) -> (Changes<D>, Option<String>) {
+        let empty = Kept { schema: FORM.to_owned(), ..Kept::default() };
+        let (kept, why) = match disk.read() {
+            Ok(None) => (empty, None),
+            Ok(Some(bytes)) => match serde_json::from_slice::<Kept>(&bytes) {
+                Ok(kept) if kept.schema == FORM => (kept, None),
+                Ok(kept) => (empty, Some(format!("it has the form {}, not {FORM}", kept.schema))),
+                Err(error) => (empty, Some(error.to_string())),
+            },
+            Err(error) => (empty, Some(error)),
+        };
+        (Changes { disk, kept, begun: None }, why)
+    }
+
+    /// With which policy to begin, given that of the file, or what is wrong with it. A change whose
+    /// time is over is taken back.
+    ///
+    /// # Errors
+    /// What is wrong with the file, where no other policy is known.
+    pub fn start(&mut self, file: Result<Text, String>, now: &Clock) -> Result<Start, String> {
+        if let Some(pending) = &self.kept.pending {
+            if pending.left(now).is_some() {
+                let instead = "a change waits to be confirmed".to_owned();
+                let same = file.as_ref().is_ok_and(|file| file.text == pending.text.text);
+                return Ok(Start { text: pending.text.clone(), instead: (!same).then_some(instead) });
+            }
+            self.take_back(now, "nobody confirmed it in time");
+            // If the disk does not take it now, the next start finds the same.
+            let _ = self.write();
+            if let Some(good) = &self.kept.good {
+                let instead = "a change was not confirmed in time, so the policy before it runs".to_owned();
+                return Ok(Start { text: good.clone(), instead: Some(instead) });
+            }
+        }
+        let wrong = match file {
+            Ok(text) if self.kept.reverted != Some(text.fingerprint()) => return Ok(Start { text, instead: None }),
+            Ok(text) => match &self.kept.good {
+                None => return Ok(Start { text, instead: None }),
+                Some(_) => format!("{} is what was taken back; `altq apply` or another text tries it again", text.name),
+            },
+            Err(wrong) => wrong,
+        };
+        match &self.kept.good {
+            Some(good) => Ok(Start { text: good.clone(), instead: Some(format!("running last good policy, {wrong}")) }),
+            None => Err(wrong),
+        }
+    }
+
+    /// The policy with which altq has begun runs: it is the last good one, unless a change waits.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn started(&mut self, text: &Text) -> Result<(), String> {
+        if self.kept.pending.is_some() || self.kept.good.as_ref() == Some(text) {
+            return Ok(());
+        }
+        self.kept.previous = self.kept.good.replace(text.clone());
+        self.kept.reverted = None;
+        self.write()
+    }
+
+    /// How long the change that waits still does; `None` if none waits. 0 if its time is over.
+    pub fn waits(&self, now: &Clock) -> Option<Nanos> {
+        self.kept.pending.as_ref().map(|pending| pending.left(now).unwrap_or(0))
+    }
+
+    /// What must hold while a change waits.
+    pub fn guards(&self) -> &[Guard] {
+        self.kept.pending.as_ref().map_or(&[], |pending| &pending.guards)
+    }
+
+    /// A change is to be made. One that has to be confirmed is on disk when this returns.
+    ///
+    /// # Errors
+    /// Another change waits, or the disk does not take it. Nothing is to be made then.
+    pub fn begin(&mut self, asked: Asked, now: &Clock) -> Result<u64, String> {
+        if self.kept.pending.is_some() || self.begun.is_some() {
+            return Err("a change waits to be confirmed".to_owned());
+        }
+        let number = self.kept.number + 1;
+        if let Some(wait_ns) = asked.wait_ns {
+            let before = self.kept.clone();
+            self.kept.number = number;
+            self.kept.good = Some(asked.before.clone());
+            let (text, begun, guards) = (asked.text.clone(), now.clone(), asked.guards.clone());
+            self.kept.pending = Some(Pending { number, text, begun, wait_ns: wait_ns.min(LONGEST), guards });
+            self.remember(&asked, number, now);
+            if let Err(error) = self.write() {
+                self.kept = before;
+                return Err(format!("it cannot be written down how to take it back: {error}"));
+            }
+        }
+        self.begun = Some(asked);
+        Ok(number)
+    }
+
+    /// The change that was begun is made.
+    ///
+    /// # Errors
+    /// The disk does not take it; the change stands all the same, and is the last good policy until
+    /// altq ends.
+    pub fn made(&mut self, now: &Clock) -> Result<(), String> {
+        let Some(asked) = self.begun.take() else { return Ok(()) };
+        self.kept.reverted = None;
+        if asked.wait_ns.is_some() {
+            return Ok(());
+        }
+        self.kept.number += 1;
+        let number = self.kept.number;
+        self.kept.previous = Some(asked.before.clone());
+        self.kept.good = Some(asked.text.clone());
+        self.remember(&asked, number, now);
+        self.write()
+    }
+
+    /// The change that was begun is not made.
+    ///
+    /// # Errors
+    /// The disk does not take it.
+    pub fn abort(&mut self) -> Result<(), String> {
+        let Some(asked) = self.begun.take() else { return Ok(()) };
+        if asked.wait_ns.is_none() {
+            return Ok(());
+        }
+        self.kept.pending = None;
+        self.kept.history.pop();
+        self.write()
+    }
+
+    /// The change that waits is confirmed, when this returns.
+    ///
+    /// # Errors
+    /// None waits, or the disk does not take it: it goes on waiting then.
+    pub fn confirm(&mut self, by: &By, now: &Clock) -> Result<u64, String> {
+        let before = self.kept.clone();
+        let Some(pending) = self.kept.pending.take().filter(|_| self.begun.is_none()) else {
+            self.kept = before;
+            return Err("no change waits to be confirmed".to_owned());
+        };
+        if pending.left(now).is_none() {
+            self.kept = before;
+            return Err("its time is over, and it is taken back".to_owned());
+        }
+        self.kept.previous = self.kept.good.replace(pending.text);
+        self.entry(pending.number, now, What::Confirmed, by.clone(), String::new(), Vec::new());
+        if let Err(error) = self.write() {
+            self.kept = before;
+            return Err(error);
+        }
+        Ok(pending.number)
+    }
+
+    /// The policy that comes back if the change that waits is taken back.
+    pub fn old(&self) -> Option<&Text> {
+        self.kept.pending.as_ref()?;
+        self.kept.good.as_ref()
+    }
+
+    /// The change that waits was taken back: the old policy runs.
+    ///
+    /// # Errors
+    /// The disk does not take it. The next start takes the change back again.
+    pub fn reverted(&mut self, now: &Clock, why: &str) -> Result<(), String> {
+        self.take_back(now, why);
+        self.write()
+    }
+
+    /// The policy that ran before the one that runs.
+    pub fn previous(&self) -> Option<&Text> {
+        self.kept.previous.as_ref()
+    }
+
+    /// What was changed, the latest last.
+    pub fn history(&self) -> &[Entry] {
+        &self.kept.history
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Answers a worker, or the process itself.
+    pub fn ask(&mut self, ask: Ask, now: &Clock) -> Answer {
+        let refused = |message: String| Answer::Refused { fault: Fault::refused(message) };
+        let policy = |text: Option<&Text>, none: &str| match text {
+            Some(text) => Answer::Policy { text: text.clone() },
+            None => refused(none.to_owned()),
+        };
+        let done = |number: u64, result: Result<(), String>| {
+            let note = result.err().map(|error| format!("it is not kept on disk: {error}"));
+            Answer::Done { number, note }
+        };
+        match ask {
+            Ask::Begin { text, before, wait_ns, guards, what, by, lines } => {
+                let asked = Asked { text, before, wait_ns, guards, what, by, lines };
+                match self.begin(asked, now) {
+                    Ok(number) => done(number, Ok(())),
+                    Err(why) => refused(why),
+                }
+            }
+            Ask::Made => {
+                let result = self.made(now);
+                done(self.kept.number, result)
+            }
+            Ask::Abort => {
+                let result = self.abort();
+                done(self.kept.number, result)
+            }
+            Ask::Confirm { by } => match self.confirm(&by, now) {
+                Ok(number) => done(number, Ok(())),
+                Err(why) => refused(why),
+            },
+            Ask::Old => policy(self.old(), "no change waits to be confirmed"),
+            Ask::Previous => policy(self.previous(), "there is no policy before the one that runs"),
+            Ask::Reverted { why } => {
+                let number = self.kept.pending.as_ref().map_or(self.kept.number, |pending| pending.number);
+                let result = self.reverted(now, &why);
+                done(number, result)
+            }
+            Ask::History => Answer::History { entries: self.kept.history.clone() },
+        }
+    }
+
+    fn take_back(&mut self, now: &Clock, why: &str) {
+        let Some(pending) = self.kept.pending.take() else { return };
+        self.begun = None;
+        self.kept.reverted = Some(pending.text.fingerprint());
+        let lines = vec![why.to_owned()];
+        self.entry(pending.number, now, What::Reverted, By::default(), pending.text.name, lines);
+    }
+
+    fn remember(&mut self, asked: &Asked, number: u64, now: &Clock) {
+        let (name, lines) = (asked.text.name.clone(), asked.lines.clone());
+        self.entry(number, now, asked.what, asked.by.clone(), name, lines);
+    }
+
+    fn entry(&mut self, number: u64, now: &Clock, what: What, by: By, name: String, mut lines: Vec<String>) {
+        let more = lines.len().saturating_sub(LINES);
+        lines.truncate(LINES);
+        for line in lines.iter_mut().filter(|line| line.len() > LINE) {
+            let end = (0..=LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+            line.truncate(end);
+            line.push('…');
+        }
+        self.kept.history.push(Entry { number, unix_ns: now.unix_ns, what, by, name, lines, more });
+        let bytes = |entry: &Entry| entry.lines.iter().map(String::len).sum::<usize>() + entry.name.len();
+        let mut all: usize = self.kept.history.iter().map(bytes).sum();
+        while self.kept.history.len() > REMEMBERED || all > BYTES && self.kept.history.len() > 1 {
+            all -= bytes(&self.kept.history.remove(0));
+        }
+    }
+
+    fn write(&mut self) -> Result<(), String> {
+        let bytes = serde_json::to_vec(&self.kept).map_err(|error| error.to_string())?;
+        replace(&mut self.disk, &bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

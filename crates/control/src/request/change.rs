@@ -1,0 +1,257 @@
+//! Requests that change the policy that runs, and what they are answered with.
+
+use altq_config::Edit;
+use altq_engine::units::Nanos;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use super::{fields, name};
+use crate::change::{Entry, Guard, LONGEST};
+use crate::fault::Fault;
+
+/// The most guards of a request.
+pub const GUARDS: usize = 16;
+/// The longest text of a rule, in bytes.
+pub const RULE: usize = 4096;
+
+/// A policy that is to take the place of the one that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Apply {
+    /// What messages call it: the path of its file.
+    pub name: String,
+    /// Its language, as `--language` takes it.
+    pub language: String,
+    /// The policy.
+    pub text: String,
+    /// This link only; the others stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Subscribers and reservations that do not fit any more lose their classes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub evict: bool,
+    /// Nothing is changed: the answer says what would be.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub check: bool,
+    /// How it has to be confirmed.
+    #[serde(flatten)]
+    pub safe: Safe,
+}
+
+/// Whether a change is taken back by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Safe {
+    /// After this time, unless it is confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm_ns: Option<Nanos>,
+    /// As soon as one of these does not hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<Guard>,
+}
+
+/// A request about the policy that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// `apply`: another policy.
+    Apply(Box<Apply>),
+    /// `class.set` and the others: the policy with one thing changed.
+    Edit {
+        /// The link.
+        link: String,
+        /// What is changed.
+        edit: Edit,
+        /// How it has to be confirmed.
+        safe: Safe,
+    },
+    /// `confirm`: the change that waits stays.
+    Confirm,
+    /// `rollback`: the change that waits is taken back; if none waits, the policy before comes
+    /// back.
+    Rollback,
+    /// `history`: what was changed.
+    History,
+    /// `policy`: the text of the policy that runs.
+    Policy,
+}
+
+/// What has come of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The name of this form of the document.
+    pub schema: String,
+    /// The number of the change; null where nothing was changed.
+    pub number: Option<u64>,
+    /// What differs from the policy before, a line each.
+    pub differences: Vec<String>,
+    /// In how many seconds it is taken back unless it is confirmed.
+    pub confirm_s: Option<u64>,
+    /// What else is to be known, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// The name of this form of the document.
+    pub schema: String,
+    /// The changes, the latest last.
+    pub changes: Vec<Entry>,
+}
+
+/// The text of the policy that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The name of this form of the document.
+    pub schema: String,
+    /// Its language.
+    pub language: String,
+    /// The text.
+    pub text: String,
+    /// The file that altq was started with, as a whole path.
+    pub file: String,
+}
+
+impl Applied {
+    /// The name of this form.
+    pub const SCHEMA: &str = "altq.apply/1";
+}
+
+impl History {
+    /// A document about these changes.
+    pub fn of(changes: Vec<Entry>) -> History {
+        History { schema: "altq.history/1".to_owned(), changes }
+    }
+}
+
+impl Running {
+    /// The name of this form.
+    pub const SCHEMA: &str = "altq.policy/1";
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApplyFields {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    name: String,
+    language: String,
+    text: String,
+    link: Option<String>,
+    #[serde(default)]
+    evict: bool,
+    #[serde(default)]
+    check: bool,
+    confirm_ns: Option<Nanos>,
+    #[serde(default)]
+    guards: Vec<Guard>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EditFields {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    link: String,
+    class: Option<String>,
+    below: Option<String>,
+    words: Option<String>,
+    rule: Option<String>,
+    #[serde(default)]
+    last: bool,
+    confirm_ns: Option<Nanos>,
+    #[serde(default)]
+    guards: Vec<Guard>,
+}
+
+/// Reads a request of this name; `None` if it is none of those here.
+pub(super) fn read(op: &str, line: &[u8]) -> Option<Result<Change, Fault>> {
+    let nothing = |change: Change| fields::<super::Nothing>(line).map(|_| change);
+    Some(match op {
+        "apply" => fields::<ApplyFields>(line).and_then(ApplyFields::change),
+        "class.set" | "class.add" | "class.remove" | "match.add" | "match.remove" => {
+            fields::<EditFields>(line).and_then(|fields| fields.change(op))
+        }
+        "confirm" => nothing(Change::Confirm),
+        "rollback" => nothing(Change::Rollback),
+        "history" => nothing(Change::History),
+        "policy" => nothing(Change::Policy),
+        _ => return None,
+    })
+}
+
+/// Checks how a change is to be confirmed.
+fn safe(confirm_ns: Option<Nanos>, guards: Vec<Guard>) -> Result<Safe, Fault> {
+    if confirm_ns.is_some_and(|wait| wait == 0 || wait > LONGEST) {
+        return Err(Fault::usage("a change waits for a confirmation for more than no time, and a week at most"));
+    }
+    if guards.len() > GUARDS {
+        return Err(Fault::usage(format!("a change has at most {GUARDS} guards, not {}", guards.len())));
+    }
+    if !guards.is_empty() && confirm_ns.is_none() {
+        let fault = Fault::usage("`guards` watch a change that waits to be confirmed");
+        return Err(fault.help("write `confirm_ns` as well"));
+    }
+    for guard in &guards {
+        name("class", guard.class.clone())?;
+        guard.link.clone().map(|link| name("link", link)).transpose()?;
+    }
+    Ok(Safe { confirm_ns, guards })
+}
+
+impl ApplyFields {
+    fn change(self) -> Result<Change, Fault> {
+        let safe = safe(self.confirm_ns, self.guards)?;
+        let link = self.link.map(|link| name("link", link)).transpose()?;
+        self.language.parse::<altq_config::Language>().map_err(Fault::usage)?;
+        if self.name.len() > 4096 {
+            return Err(Fault::usage("the name of the policy is longer than a path may be"));
+        }
+        let ApplyFields { name, language, text, evict, check, .. } = self;
+        Ok(Change::Apply(Box::new(Apply { name, language, text, link, evict, check, safe })))
+    }
+}
+
+impl EditFields {
+    fn change(self, op: &str) -> Result<Change, Fault> {
+        let EditFields { link, class, below, words, rule, last, confirm_ns, guards, .. } = self;
+        let link = name("link", link)?;
+        let safe = safe(confirm_ns, guards)?;
+        let of_rule = op.starts_with("match.");
+        let unused = match op {
+            "class.set" => below.is_some() || rule.is_some() || last,
+            "class.add" => rule.is_some() || last,
+            "class.remove" => below.is_some() || words.is_some() || rule.is_some() || last,
+            "match.add" => class.is_some() || below.is_some() || words.is_some(),
+            _ => class.is_some() || below.is_some() || words.is_some() || last,
+        };
+        if unused {
+            return Err(Fault::usage(format!("`{op}` does not take all of these fields")));
+        }
+        let missing = |field: &str| Fault::usage(format!("`{op}` needs `{field}`"));
+        let short = |text: String, what: &str, most: usize| {
+            let long = text.len() > most;
+            if long { Err(Fault::usage(format!("{what} are longer than {most} bytes"))) } else { Ok(text) }
+        };
+        let edit = if of_rule {
+            let rule = short(rule.ok_or_else(|| missing("rule"))?, "the words of a rule", RULE)?;
+            if op == "match.add" { Edit::AddRule { rule, last } } else { Edit::RemoveRule { rule } }
+        } else {
+            let class = name("class", class.ok_or_else(|| missing("class"))?)?;
+            let below = below.map(|below| name("class", below)).transpose()?;
+            let words = words.map(|words| short(words, "the words of a class", RULE)).transpose()?;
+            match op {
+                "class.set" => Edit::SetClass { class, words: words.ok_or_else(|| missing("words"))? },
+                "class.add" => Edit::AddClass { class, below, words: words.unwrap_or_default() },
+                _ => Edit::RemoveClass { class },
+            }
+        };
+        Ok(Change::Edit { link, edit, safe })
+    }
+}

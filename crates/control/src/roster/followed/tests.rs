@@ -1,0 +1,231 @@
+use altq_engine::packet::Packet;
+use altq_engine::random::SplitMix64;
+use altq_reserve::Op;
+
+use super::*;
+use crate::fault::Code;
+use crate::roster::reserved::tests::{World, add, links, of};
+
+const POLICY: &str = "link down { rate 100Mbit/s  scheduler cbq
+    class subscribers { share 40% }
+    class res { rate 10Mbit/s  priority 6  reservations { lifetime 100s } }
+    class bulk { share 20%  borrow }
+    class rest { share 20%  default }
+    match dport 5000 -> bulk }";
+
+fn engine(world: &mut World) -> &mut altq_engine::Engine {
+    &mut world.engines[0].1
+}
+
+/// Packets that wait in a class.
+fn queued(world: &mut World, name: &str) -> u64 {
+    let class = world.roster.link("down").unwrap().class(name).unwrap();
+    engine(world).own_counters(class).queued_packets
+}
+
+fn arrive(world: &mut World, name: &str, count: u32) {
+    let class = world.roster.link("down").unwrap().class(name).unwrap();
+    let now = world.now;
+    for handle in 0..count {
+        engine(world).enqueue(now, class, Packet { len: 100, handle, ..Packet::default() });
+    }
+}
+
+/// All classes in the link after another policy: names, in the order of their numbers.
+fn names_of(world: &World) -> Vec<String> {
+    world.roster.link("down").unwrap().classes.iter().map(|class| class.name.clone()).collect()
+}
+
+fn follow(world: &mut World, text: &str) {
+    let done = world.roster.follow(world.at(), links(text), false).unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    world.done(done);
+}
+
+fn refused(world: &mut World, text: &str) -> Fault {
+    let before = names_of(world);
+    let at = world.at();
+    let fault = world.roster.follow(at, links(text), false).err().unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(fault.code, Code::Refused);
+    assert_eq!(names_of(world), before);
+    world.check();
+    fault
+}
+
+#[test]
+fn packets_of_subscribers_reservations_and_classes_stay_with_their_class() {
+    let mut world = World::new(POLICY);
+    assert_eq!((world.set("a", "10.0.0.1", 1_000_000), world.set("b", "10.0.0.2", 2_000_000)), (1, 1));
+    assert!(world.ask(&add("k", 7, 3_000_000)).granted);
+    for (class, count) in [("a", 3), ("b", 4), ("res.1", 2), ("bulk", 5), ("rest", 6)] {
+        arrive(&mut world, class, count);
+    }
+    // `bulk` is gone and its packets are in the new default class; the others stand in another
+    // order, below another class, with other words.
+    let other = "link down { rate 80Mbit/s  scheduler cbq
+        class home { share 90%
+            class left { share 15%  default }
+            class subscribers { share 50%  borrow }
+            class res { rate 8Mbit/s  priority 5  reservations { lifetime 100s } } }
+        class rest { share 5% }
+        match dport 5000 -> rest }";
+    follow(&mut world, other);
+    for (class, count) in [("a", 3), ("b", 4), ("res.1", 2), ("left", 5), ("rest", 6)] {
+        assert_eq!(queued(&mut world, class), count, "{class}");
+    }
+    let (default, res) = (world.class_of("down", 99, 9), world.class_of("down", 99, 7));
+    assert_eq!((default.as_str(), res.as_str()), ("left", "res.1"));
+    assert_eq!(world.class_of("down", 0x0a00_0001, 5000), "a", "rules of subscribers go first");
+    assert_eq!(world.class_of("down", 99, 5000), "rest");
+    let link = world.roster.link("down").unwrap();
+    assert_eq!(link.class_name(link.spec.classes[link.class("res").unwrap() as usize].parent), "home");
+    // Nothing is lost, and what comes later gets the same numbers in the loop and in the trial.
+    let drops = engine(&mut world).drops().count();
+    assert_eq!(drops, 0);
+    assert_eq!(world.set("c", "10.0.0.3", 1_000_000), 1);
+    assert!(world.ask(&add("l", 8, 1_000_000)).granted);
+    follow(&mut world, POLICY);
+    assert_eq!((queued(&mut world, "a"), queued(&mut world, "res.1")), (3, 2));
+    assert!(world.ask(&of(Op::Del, "k")).granted);
+    assert_eq!(world.class_of("down", 99, 7), "rest");
+}
+
+#[test]
+fn who_would_not_fit_is_named_and_stays_or_goes() {
+    let mut world = World::new(POLICY);
+    world.set("a", "10.0.0.1", 10_000_000);
+    world.set("b", "10.0.0.2", 20_000_000);
+    for (key, port) in [("k", 7), ("l", 8)] {
+        assert!(world.ask(&add(key, port, 3_000_000)).granted);
+    }
+    // 15 Mbit/s have room for the first of them.
+    let smaller = POLICY.replace("share 40%", "share 15%");
+    let fault = refused(&mut world, &smaller);
+    assert!(
+        fault.message.contains("subscriber b: the classes below `subscribers` would be guaranteed 30000000"),
+        "{fault}"
+    );
+    assert!(!fault.message.contains("subscriber a"), "{fault}");
+    assert!(fault.help.unwrap().contains("--evict"));
+    let fault = refused(&mut world, &POLICY.replace("class bulk", "class a").replace("-> bulk", "-> a"));
+    assert!(fault.message.contains("subscriber a: the policy has a class of this name"), "{fault}");
+    let fault = refused(&mut world, &POLICY.replace("rate 10Mbit/s", "rate 4Mbit/s"));
+    assert!(fault.message.contains("reservation 2 of link down: "), "{fault}");
+    let without = POLICY.replace("reservations { lifetime 100s }", "");
+    let fault = refused(&mut world, &without);
+    assert!(fault.message.contains("reservation 1 of link down: the policy has no class"), "{fault}");
+    // What only a new start can change leaves all of them as they are.
+    let fault = refused(&mut world, &POLICY.replace("match dport 5000", "match interface eth0"));
+    assert!(fault.message.contains("link `down`: only a new start can change this: which interfaces"), "{fault}");
+    // Asked for, they go.
+    let at = world.at();
+    let text = without.replace("share 40%", "share 15%");
+    let done = world.roster.follow(at, links(&text), true).unwrap();
+    assert_eq!(done.said, ["subscriber b does not fit into the policy, and has no class any more"]);
+    let notes = String::from_utf8(done.notes.clone()).unwrap();
+    assert!(notes.contains(r#""op":"subscriber.del","ids":["b"]"#), "{notes}");
+    assert!(notes.contains(r#""gone":1"#) && notes.contains(r#""gone":2"#), "{notes}");
+    world.make(done.changes);
+    assert_eq!((world.roster.len(), world.roster.reservations()), (1, 0));
+    assert_eq!(
+        (world.class_of("down", 0x0a00_0001, 1), world.class_of("down", 0x0a00_0002, 7)),
+        ("a".into(), "rest".into())
+    );
+    assert_eq!(world.set("c", "10.0.0.9", 5_000_000), 1);
+}
+
+#[test]
+fn what_was_prepared_can_be_taken_back() {
+    let mut world = World::new(POLICY);
+    world.set("a", "10.0.0.1", 1_000_000);
+    assert!(world.ask(&add("k", 7, 3_000_000)).granted);
+    let other = POLICY.replace("class bulk { share 20%  borrow }", "class x { share 5% class y { share 1% } }");
+    let other = other.replace("-> bulk", "-> y");
+    for _ in 0..3 {
+        let prepared = world.roster.prepare(links(&other), false).unwrap();
+        assert!(prepared.changes() >= 5);
+        world.roster.can_return(&prepared).unwrap();
+        world.roster.abandon(prepared);
+        // The trial gives the numbers that the loop gives.
+        assert_eq!(world.set("b", "10.0.0.2", 1_000_000), 1);
+        let (_, changes) = world.roster.delete(&["b".to_owned()]);
+        world.make(changes);
+    }
+    follow(&mut world, &other);
+    assert_eq!(world.class_of("down", 99, 5000), "y");
+}
+
+/// Any policies one after another, with subscribers and reservations that come and go between them:
+/// the loop's engine always has what the roster says, and every packet is accounted for.
+#[test]
+fn any_policy_follows_any_other() {
+    for seed in 0..60 {
+        let mut random = SplitMix64::new(seed);
+        let mut below = |n: u64| random.bits() % n;
+        let mut world = World::new(POLICY);
+        let (mut arrived, mut handle) = (0, 0);
+        for _ in 0..25 {
+            match below(5) {
+                0 => {
+                    _ = world.set(&format!("s{}", below(4)), &format!("10.0.0.{}", below(6)), 100_000 + below(9) * 1000)
+                }
+                1 => _ = world.ask(&add(&format!("k{}", below(4)), 1 + below(5) as u16, 100_000)),
+                2 => {
+                    let (_, changes) = world.roster.delete(&[format!("s{}", below(4))]);
+                    world.make(changes);
+                }
+                _ => {
+                    let text = policy(&mut below);
+                    let at = world.at();
+                    let before = names_of(&world);
+                    match world.roster.follow(at, links(&text), false) {
+                        Ok(done) => world.done(done),
+                        Err(_) => assert_eq!(names_of(&world), before),
+                    }
+                    world.check();
+                }
+            }
+            // Packets for every class.
+            let link = world.roster.link("down").unwrap().clone();
+            let now = world.now;
+            for (class, named) in (0..).zip(&link.classes).skip(1) {
+                if !named.name.is_empty() && below(3) == 0 {
+                    handle += 1;
+                    engine(&mut world).enqueue(now, class, Packet { len: 100, handle, ..Packet::default() });
+                    arrived += 1;
+                }
+            }
+            let root = engine(&mut world).counters(0);
+            assert_eq!(root.received_packets(), arrived, "seed {seed}");
+        }
+    }
+}
+
+/// A policy of up to six classes in two levels, some of them with a scheduler of their own.
+fn policy(below: &mut impl FnMut(u64) -> u64) -> String {
+    let mut text = "link down { rate 100Mbit/s  scheduler cbq
+        class subscribers { share 30% }
+        class res { rate 10Mbit/s  priority 6  reservations { lifetime 100s } }\n"
+        .to_owned();
+    let (mut rules, first) = (String::new(), below(6));
+    for n in 0..3 {
+        let name = (first + n) % 6;
+        let default = if n == 0 { "default" } else { "" };
+        let inner = ["", "scheduler drr", "scheduler wfq"][below(3) as usize];
+        let children = match inner {
+            "" if below(2) == 0 => {
+                format!("class x{name} {{ share 1% }} class y{} {{ share {}% }}", below(6), 1 + below(3))
+            }
+            "" => String::new(),
+            "scheduler drr" => format!("class x{name} {{ }}"),
+            _ => format!("class x{name} {{ weight {} }}", 1 + below(9)),
+        };
+        // The class `y` may be there twice, which is no policy.
+        let children = if n > 0 { children.split(" class y").next().unwrap_or_default().to_owned() } else { children };
+        text += &format!("class c{name} {{ share {}%  {default} {inner} {children} }}\n", 5 + below(8));
+        rules += &format!("match dport {} -> c{name}\n", 100 + n);
+    }
+    if below(2) == 0 {
+        rules.clear();
+    }
+    format!("{text}{rules}}}")
+}

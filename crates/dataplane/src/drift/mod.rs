@@ -1,0 +1,183 @@
+//! What differs between what was asked of the host and what it shows: rules of the firewall, the
+//! kernel's queues, the devices. For links of every path; what stands in the kernel's qdiscs
+//! [`kernel::drifted`](crate::kernel::drifted) compares.
+//!
+//! All of it is read from outside, by programs and tables of /proc. No loop is asked.
+
+mod rules;
+
+use std::collections::BTreeMap;
+
+use altq_config::{Device, Link, Path};
+
+use crate::nfqueue::edge::QUEUES_TABLE;
+use crate::nfqueue::steer::{self, Ruleset};
+use crate::sys::interface::Interface;
+use crate::sys::table::Table;
+
+/// Compares later looks at the host with the first one.
+#[derive(Debug, Default)]
+pub struct Drift {
+    /// By interface and direction, the lines of the rules, and that of the queue.
+    set_up: BTreeMap<(String, bool), (Vec<String>, Option<Queue>)>,
+    devices: BTreeMap<String, Settings>,
+}
+
+/// What the kernel says of a queue, besides counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Queue {
+    /// Who listens: the number of its netlink socket.
+    owner: u64,
+    /// How many bytes of each packet are copied.
+    copied: u64,
+}
+
+/// What somebody may set at a device while links run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settings {
+    /// Packets that its own queue holds (txqueuelen).
+    length: Option<u32>,
+    /// Whether super-packets are received, made and segmented by it; `None`: it does not say.
+    offloads: [(&'static str, Option<bool>); 4],
+}
+
+impl Drift {
+    /// Takes what the next look finds of rules and queues for what was asked: another process has
+    /// set them up. What devices were set to stays.
+    pub fn begin_again(&mut self) {
+        self.set_up.clear();
+    }
+
+    /// Looks at the host, in the network namespace of the calling thread. By link, what differs, a
+    /// sentence each; the first look is what later ones are compared with.
+    pub fn look(&mut self, links: &[&Link]) -> BTreeMap<String, Vec<String>> {
+        let steered = links.iter().any(|link| link.path() == Some(Path::Nfqueue));
+        let ruleset = if steered { steer::ruleset() } else { Ruleset::default() };
+        let queues = if steered { Table::open(QUEUES_TABLE).read() } else { String::new() };
+        let look = |link: &&Link| {
+            let mut lines = Vec::new();
+            match &link.device {
+                Some(Device::Interface { name, ingress }) => {
+                    if link.path() == Some(Path::Nfqueue) {
+                        self.steered(name, *ingress, &ruleset, &queues, &mut lines);
+                    }
+                    self.device(name, &mut lines);
+                }
+                Some(Device::Bridge { from, to }) => [from, to].iter().for_each(|name| self.device(name, &mut lines)),
+                None => {}
+            }
+            (link.name.clone(), lines)
+        };
+        links.iter().map(look).collect()
+    }
+
+    /// What differs of the rules and the queue of an interface.
+    fn steered(&mut self, name: &str, ingress: bool, ruleset: &Ruleset, queues: &str, lines: &mut Vec<String>) {
+        let what = if ingress { format!("what comes in at {name}") } else { format!("what leaves by {name}") };
+        let Some((own, by)) = ruleset.of(name, ingress) else {
+            lines.push(format!("the rules that hand {what} to altq are gone, so it passes unshaped"));
+            return;
+        };
+        let number = rules::queue_of(&own);
+        let queue = number.and_then(|number| queue(queues, number));
+        let first = self.set_up.entry((name.to_owned(), ingress)).or_insert_with(|| (own.clone(), queue));
+        if let Some(difference) = rules::difference(&first.0, &own) {
+            lines.push(format!("the rules for {what} were changed: {difference}"));
+        }
+        match (number, first.1, queue) {
+            (Some(number), Some(_), None) => {
+                lines.push(format!("nobody listens at queue {number}, to which {what} goes"))
+            }
+            (Some(number), Some(before), Some(now)) if before.owner != now.owner => {
+                lines.push(format!("another process than altq listens at queue {number}, to which {what} goes"));
+            }
+            (Some(number), Some(before), Some(now)) if before.copied != now.copied => {
+                let (was, is) = (before.copied, now.copied);
+                lines.push(format!("queue {number} copies {is} bytes of each packet, not {was}"));
+            }
+            _ => {}
+        }
+        lines.extend(ruleset.in_front(name, ingress, by));
+        lines.extend(ruleset.flow_tables(name));
+    }
+
+    /// What differs of a device.
+    fn device(&mut self, name: &str, lines: &mut Vec<String>) {
+        let Ok(interface) = Interface::find(name) else {
+            lines.push(format!("there is no interface {name}"));
+            return;
+        };
+        let now = Settings { length: interface.queue_length().ok(), offloads: interface.offloads() };
+        let first = self.devices.entry(name.to_owned()).or_insert(now);
+        if let (Some(was), Some(is)) = (first.length, now.length)
+            && was != is
+        {
+            lines.push(format!("the queue of {name} itself has room for {is} packets, and had for {was} (txqueuelen)"));
+        }
+        for ((which, was), (_, is)) in first.offloads.iter().zip(now.offloads) {
+            let word = |on: bool| if on { "on" } else { "off" };
+            if let (Some(was), Some(is)) = (*was, is)
+                && was != is
+            {
+                lines.push(format!("{which} is {} at {name}, and was {}", word(is), word(was)));
+            }
+        }
+    }
+}
+
+/// What a table of the kernel's queues says of one.
+fn queue(table: &str, number: u16) -> Option<Queue> {
+    table.lines().find_map(|line| {
+        // Number, port, packets that wait, copy mode, copy range, and counters.
+        let mut words = line.split_whitespace().map(str::parse::<u64>);
+        let read: u64 = words.next()?.ok()?;
+        let owner = words.next()?.ok()?;
+        let copied = words.nth(2)?.ok()?;
+        (read == u64::from(number)).then_some(Queue { owner, copied })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_config::{Language, parse_str};
+
+    use super::*;
+    use crate::netns::Namespace;
+    use crate::nfqueue::steer::program::run;
+
+    /// As Linux 6.6 prints it (`seq_show` of net/netfilter/nfnetlink_queue.c).
+    const QUEUES: &str = "  24000  16345     0 2   192     0     0      317  1\n  24001 4294963  0 1     0\n";
+
+    #[test]
+    fn queues_are_read_from_the_kernels_table() {
+        assert_eq!(queue(QUEUES, 24000), Some(Queue { owner: 16345, copied: 192 }));
+        assert_eq!([queue(QUEUES, 24002), queue("", 1)], [None; 2]);
+    }
+
+    #[test]
+    fn a_device_that_is_set_otherwise_is_said() {
+        let Ok(namespace) = Namespace::new() else { return eprintln!("SKIPPED: no network namespaces here") };
+        let test = || {
+            if let Err(error) = run("ip", &["-batch", "-"], "link add name a type veth peer name b\n") {
+                return eprintln!("SKIPPED: no veth here ({error})");
+            }
+            let text = "link l { device bridge a b  rate 1Mbit/s  scheduler fifo  class all { default } }";
+            let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+            let links: Vec<&Link> = policy.links.iter().collect();
+            let mut drift = Drift::default();
+            let look = |drift: &mut Drift| drift.look(&links).remove("l").unwrap();
+            assert_eq!(look(&mut drift), Vec::<String>::new());
+            // A veth has room for 1000 packets (DEFAULT_TX_QUEUE_LEN of linux/netdevice.h).
+            run("ip", &["link", "set", "dev", "b", "txqueuelen", "77"], "").unwrap();
+            let said = "the queue of b itself has room for 77 packets, and had for 1000 (txqueuelen)";
+            assert_eq!(look(&mut drift), [said]);
+            drift.begin_again();
+            assert_eq!(look(&mut drift), [said], "what a device was set to is not taken anew");
+            run("ip", &["link", "del", "dev", "a"], "").unwrap();
+            assert_eq!(look(&mut drift), ["there is no interface a", "there is no interface b"]);
+        };
+        if let Err(error) = namespace.run(test) {
+            eprintln!("SKIPPED: {error}");
+        }
+    }
+}

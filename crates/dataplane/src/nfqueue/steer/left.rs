@@ -1,0 +1,71 @@
+//! Rules that a killed process has left, whatever its policy was: found by the names of their
+//! tables and chains.
+
+use super::program::run;
+use super::{iptables, sweep};
+use crate::error::Error;
+use crate::lock::Lock;
+
+/// An interface and a direction for which rules stand, and no process shapes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Left {
+    /// The interface.
+    pub interface: String,
+    /// True for what comes in there.
+    pub ingress: bool,
+}
+
+/// All rules that were left in the network namespace of the calling thread.
+pub fn left() -> Vec<Left> {
+    let tables = run("nft", &["list", "tables"], "").unwrap_or_default();
+    let tables = tables.lines().filter_map(|line| line.strip_prefix("table ")?.split_once(' ')).map(|(_, name)| name);
+    let mut found: Vec<Left> = tables.filter_map(|name| read(&decoded(name))).collect();
+    let chains = iptables::ours();
+    // A link has a second chain, whose name is longer.
+    let first = |chain: &&String| chain.strip_suffix(".w").is_none_or(|first| !chains.iter().any(|one| one == first));
+    found.extend(chains.iter().filter(first).filter_map(|chain| read(chain)));
+    found.sort();
+    found.dedup();
+    found.retain(|one| Lock::take(&one.interface, one.ingress).is_ok());
+    found
+}
+
+/// Takes rules away that were left: packets pass again.
+///
+/// # Errors
+/// [`Error::Held`] if a process shapes there now, [`Error::Steering`] if the rules stay.
+pub fn lift(left: &Left) -> Result<(), Error> {
+    let _lock = Lock::take(&left.interface, left.ingress)?;
+    sweep(&left.interface, left.ingress)
+}
+
+/// The interface and the direction in the name of a table or a chain.
+fn read(name: &str) -> Option<Left> {
+    let (direction, interface) = name.strip_prefix("altq-")?.split_once('-')?;
+    let ingress = match direction {
+        "in" => true,
+        "out" => false,
+        _ => return None,
+    };
+    (!interface.is_empty()).then(|| Left { interface: interface.to_owned(), ingress })
+}
+
+/// The name of a table with the characters that nft does not take in names.
+fn decoded(name: &str) -> String {
+    name.replace("_2b", "+").replace("_40", "@")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_read_from_names() {
+        let left = |interface: &str, ingress| Some(Left { interface: interface.to_owned(), ingress });
+        assert_eq!(read("altq-out-br-lan"), left("br-lan", false));
+        assert_eq!(read(&decoded("altq-in-a_2bb")), left("a+b", true));
+        for name in ["altq-ask", "altq-up-eth0", "fw4", "altq-in-"] {
+            assert_eq!(read(name), None, "{name}");
+        }
+    }
+}

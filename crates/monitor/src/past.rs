@@ -1,0 +1,128 @@
+//! A frame of an earlier time, made of the history: seconds of the last five minutes, or else
+//! quarters of a minute of the last six hours.
+
+use altq_engine::spec::ClassId;
+use altq_engine::units::{Nanos, SECOND};
+
+use crate::frame::{Delay, Frame, Parts};
+use crate::history::QUARTER;
+use crate::monitor::Monitor;
+use crate::slice::{Point, Slice};
+use crate::steps::Window;
+
+impl Monitor {
+    /// What the classes did in a window that ended so long ago. Nothing is known of flows, of
+    /// packets that waited (their bytes are the mean of the window) and of limits. A percentile is
+    /// the largest of the window's slices and of the classes below. Where only quarters of a minute
+    /// are left, the window is made of those. `None` if nothing was recorded then.
+    pub fn past(&self, window: Window, ago: Nanos) -> Option<Frame> {
+        let end = self.history.seconds().next_back()?.to.saturating_sub(ago);
+        let seconds = match window {
+            Window::Second => 1,
+            Window::Ten => 10,
+            Window::Minute => 60,
+        };
+        let began = |slice: &&Slice| slice.from < end;
+        let mut slices: Vec<&Slice> = self.history.seconds().rev().filter(began).take(seconds).collect();
+        let whole = slices.len() == seconds || self.history.quarters().next().is_none();
+        if !whole {
+            let coarse = seconds.div_ceil(QUARTER as usize);
+            let quarters: Vec<&Slice> = self.history.quarters().rev().filter(began).take(coarse).collect();
+            // What is in no quarter yet is in seconds only.
+            if !quarters.is_empty() && slices.is_empty() || quarters.len() == coarse {
+                slices = quarters;
+            }
+        }
+        let length = |slice: &&Slice| slice.to.saturating_sub(slice.from);
+        let latest = slices.first()?;
+        if latest.to.saturating_add(length(latest).max(SECOND)) < end {
+            return None;
+        }
+        // Slices before a time in which nothing was recorded are of another time.
+        let oldest = end.saturating_sub(2 * SECOND * seconds.max(QUARTER as usize) as Nanos);
+        slices.retain(|slice| slice.to >= oldest);
+        let mut own = vec![Point::default(); self.tree.len()];
+        let (mut waited, mut time) = (0u64, 0);
+        for slice in &slices {
+            waited += u64::from(slice.seconds);
+            time += length(slice);
+            for (class, point) in slice.points() {
+                let Some(sum) = own.get_mut(class as usize) else { continue };
+                sum.add(&point);
+                (sum.p50, sum.p99) = (sum.p50.max(point.p50), sum.p99.max(point.p99));
+            }
+        }
+        let waiting = own.iter().map(|point| (0, point.waiting_bytes / waited.max(1))).collect();
+        let (from, to) = (slices.last()?.from, slices.first()?.to);
+        let mut times: Vec<Delay> = own
+            .iter()
+            .map(|point| Delay { count: point.sent_packets, p50: point.p50, p99: point.p99, max: point.p99 })
+            .collect();
+        let parts = Parts { tree: &self.tree, window, from, to, time, own, waiting, limited_by: &[] };
+        let mut frame = Frame::new(parts, |_, _| {});
+        for class in self.tree.order().iter().rev().copied() {
+            let below = times.get(class as usize).copied().unwrap_or_default();
+            if let Some(row) = frame.rows.get_mut(class as usize) {
+                row.delay = below;
+            }
+            let above = self.tree.parent(class).and_then(|parent: ClassId| times.get_mut(parent as usize));
+            if let Some(above) = above {
+                above.count += below.count;
+                above.p50 = above.p50.max(below.p50);
+                above.p99 = above.p99.max(below.p99);
+                above.max = above.max.max(below.max);
+            }
+        }
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::account::Counters;
+    use altq_engine::spec::ROOT;
+    use altq_engine::units::Rate;
+
+    use super::*;
+    use crate::monitor::{Limits, Second};
+    use crate::tree::{Class, Tree};
+
+    /// A link with one class, which sends n packets of 1000 bytes in second n.
+    fn monitor(seconds: u64) -> Monitor {
+        let class =
+            |name: &str| Class { name: name.into(), parent: ROOT, asked: Some(Rate::bit_s(8_000_000)), ceiling: None };
+        let tree = Tree::new(vec![class("link"), class("a")]).unwrap();
+        let mut monitor = Monitor::new(tree, Limits::default(), None);
+        let mut counters = Counters::default();
+        for n in 0..seconds {
+            counters.sent_packets += n;
+            counters.sent_bytes += n * 1000;
+            counters.sent_wire_bytes += n * 1000;
+            let (from, to) = (n * SECOND, (n + 1) * SECOND);
+            monitor.second(Second { from, to, counters: &[counters, counters], ..Second::default() });
+        }
+        monitor
+    }
+
+    fn sent(frame: &Frame) -> (u64, Nanos, Nanos) {
+        (frame.rows[1].total.sent_packets, frame.from / SECOND, frame.to / SECOND)
+    }
+
+    #[test]
+    fn windows_of_the_past() {
+        let monitor = monitor(1000);
+        let past = |window, ago| monitor.past(window, ago * SECOND).map(|frame| sent(&frame));
+        assert_eq!(past(Window::Second, 0), Some((999, 999, 1000)));
+        assert_eq!(past(Window::Second, 100), Some((899, 899, 900)));
+        assert_eq!(past(Window::Ten, 100), Some(((890..900).sum(), 890, 900)));
+        assert_eq!(past(Window::Minute, 100), Some(((840..900).sum(), 840, 900)));
+        // Ten minutes ago: quarters of a minute, from second 390 to 405.
+        assert_eq!(past(Window::Second, 600), Some(((390..405).sum(), 390, 405)));
+        assert_eq!(past(Window::Minute, 600), Some(((345..405).sum(), 345, 405)));
+        // Before the beginning.
+        assert_eq!(past(Window::Second, 1000), None);
+        let frame = monitor.past(Window::Minute, 600 * SECOND).unwrap();
+        frame.check().unwrap();
+        assert_eq!(frame.time, 60 * SECOND);
+    }
+}

@@ -1,0 +1,149 @@
+//! The loop between keys, documents and the terminal.
+
+use std::io::{self, Stdout};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use altq_monitor::document::Top;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_crossterm::crossterm::{cursor, execute, terminal};
+
+use crate::draw;
+use crate::screen::{Act, Key, Screen};
+use crate::traffic::{self, Traffic};
+
+/// How long a key is waited for before documents are looked at again.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What comes from whoever knows the figures.
+pub enum News {
+    /// A document.
+    Top(Box<Top>),
+    /// What is seen at an interface that nobody shapes.
+    Traffic(Box<Traffic>),
+    /// Something is wrong; there may be more later.
+    Trouble(String),
+}
+
+/// The terminal while it shows the screen. Dropping it leaves the terminal as it was.
+struct Shown(Terminal<CrosstermBackend<Stdout>>);
+
+impl Shown {
+    fn new() -> io::Result<Shown> {
+        terminal::enable_raw_mode()?;
+        let made = execute!(io::stdout(), terminal::EnterAlternateScreen, cursor::Hide)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        match made {
+            Ok(terminal) => Ok(Shown(terminal)),
+            Err(error) => {
+                leave();
+                Err(error)
+            }
+        }
+    }
+
+    fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        self.0.draw(|frame| draw(frame.buffer_mut())).map(drop)
+    }
+}
+
+fn leave() {
+    // A terminal that has gone needs nothing.
+    let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
+    let _ = terminal::disable_raw_mode();
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// A key of the terminal; `None` for keys that mean nothing here.
+fn key(event: KeyEvent) -> Option<Key> {
+    if event.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match event.code {
+        KeyCode::Char('c' | 'd') if event.modifiers.contains(KeyModifiers::CONTROL) => Key::Char('\u{3}'),
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Back,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Tab => Key::Tab,
+        _ => return None,
+    })
+}
+
+/// Waits for the next key for a moment. `Some(None)`: the size has changed.
+fn next() -> io::Result<Option<Option<Key>>> {
+    if !event::poll(LOOK)? {
+        return Ok(None);
+    }
+    Ok(match event::read()? {
+        Event::Key(event) => key(event).map(Some),
+        Event::Resize(..) => Some(None),
+        _ => None,
+    })
+}
+
+/// Shows the screen until its user ends it, or nobody has more figures. `ask` is called when
+/// another document is wanted than before.
+///
+/// # Errors
+/// Those of the terminal.
+pub fn show(screen: &mut Screen, news: &Receiver<News>, mut ask: impl FnMut(&Screen)) -> io::Result<()> {
+    let mut shown = Shown::new()?;
+    let mut anew = true;
+    let mut last: Option<Traffic> = None;
+    loop {
+        loop {
+            match news.try_recv() {
+                Ok(News::Top(document)) => {
+                    if let Err(error) = screen.take(*document) {
+                        screen.trouble = Some(error.to_string());
+                    }
+                }
+                Ok(News::Traffic(traffic)) if !screen.paused => last = Some(*traffic),
+                Ok(News::Traffic(_)) => {}
+                Ok(News::Trouble(trouble)) => screen.trouble = Some(trouble),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) if screen.link().is_none() && last.is_none() => return Ok(()),
+                // The last figures stay until the user has seen them.
+                Err(TryRecvError::Disconnected) => break,
+            }
+            anew = true;
+        }
+        if std::mem::take(&mut anew) {
+            shown.draw(|buffer| match &last {
+                Some(seen) => traffic::draw(screen, seen, buffer),
+                None => draw(screen, buffer),
+            })?;
+        }
+        match next()? {
+            None => {}
+            Some(None) => anew = true,
+            Some(Some(Key::Char('\u{3}'))) => return Ok(()),
+            Some(Some(key)) => match screen.key(key) {
+                Act::Quit => return Ok(()),
+                Act::Nothing => {}
+                Act::Draw => anew = true,
+                Act::Ask => {
+                    anew = true;
+                    ask(screen);
+                }
+            },
+        }
+    }
+}

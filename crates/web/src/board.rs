@@ -1,0 +1,56 @@
+//! What the thread that asks altq has for the one that answers browsers: the latest frame, and the
+//! history of each link.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::frame::Frame;
+use crate::history::Past;
+
+/// What is known.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The latest frame.
+    pub frame: Arc<Frame>,
+    /// What was, by link.
+    pub pasts: BTreeMap<String, Past>,
+}
+
+/// What both threads share.
+#[derive(Debug)]
+pub struct Board {
+    known: Mutex<Known>,
+    wake: UnixStream,
+}
+
+impl Board {
+    /// A board, and what becomes readable when there is a new frame.
+    ///
+    /// # Errors
+    /// That of making a pair of sockets.
+    pub fn new() -> std::io::Result<(Board, UnixStream)> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        Ok((Board { known: Mutex::default(), wake }, woken))
+    }
+
+    /// What is known, for this thread alone. What panicked with it has left it whole.
+    pub fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latest frame.
+    pub fn frame(&self) -> Arc<Frame> {
+        self.lock().frame.clone()
+    }
+
+    /// Shows a frame.
+    pub fn show(&self, frame: Frame) {
+        self.lock().frame = Arc::new(frame);
+        // Where many of these wait already, one more says nothing new.
+        let _ = (&self.wake).write(&[1]);
+    }
+}

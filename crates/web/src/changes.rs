@@ -1,0 +1,139 @@
+//! Changes of the policy, as two frames after each other show them: marks on the time axis.
+
+use std::collections::HashMap;
+
+use altq_control::document::{BYPASS, LinkStatus};
+use altq_engine::units::Rate;
+use altq_monitor::tree::Class;
+
+use crate::frame::Classes;
+
+/// Marks that are kept.
+pub const MARKS: usize = 50;
+/// So many classes are named; of more only the number is said.
+const NAMED: usize = 3;
+
+/// What changed, and when.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Mark {
+    /// When it was seen, in ms since 1970.
+    pub unix_ms: u64,
+    /// The link.
+    pub link: String,
+    /// What it was, in words.
+    pub what: String,
+}
+
+/// What changed between two states of a link, in words.
+pub fn of_state(old: &LinkStatus, new: &LinkStatus) -> Option<String> {
+    if old.state == new.state {
+        return None;
+    }
+    let why = new.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
+    Some(if new.state == BYPASS {
+        format!("BYPASS, packets pass unshaped{why}")
+    } else {
+        format!("{}{why}", new.state)
+    })
+}
+
+/// What changed between two sets of classes, in words; nothing if only their order did.
+pub fn of_classes(old: &Classes, new: &Classes) -> Option<String> {
+    let mut said = Vec::new();
+    let (of_old, of_new) = (old.tree.classes(), new.tree.classes());
+    if let (Some(old), Some(new)) = (of_old.first(), of_new.first())
+        && old.asked != new.asked
+    {
+        said.push(format!("rate {}, before {}", rate(new.asked), rate(old.asked)));
+    }
+    let (olds, news) = (by_name(of_old), by_name(of_new));
+    let come = names(of_new, |class| !olds.contains_key(class.name.as_str()));
+    let gone = names(of_old, |class| !news.contains_key(class.name.as_str()));
+    if !come.is_empty() {
+        said.push(format!("new: {}", list(&come)));
+    }
+    if !gone.is_empty() {
+        said.push(format!("gone: {}", list(&gone)));
+    }
+    let other = |of: fn(&Class) -> Option<Rate>| -> Vec<String> {
+        let others = of_new.iter().skip(1).filter_map(|class| {
+            let before = olds.get(class.name.as_str())?;
+            let (before, now) = (of(before), of(class));
+            (before != now).then(|| format!("{} {}, before {}", class.name, rate(now), rate(before)))
+        });
+        others.collect()
+    };
+    for (what, others) in [("guarantee", other(|class| class.asked)), ("ceiling", other(|class| class.ceiling))] {
+        if !others.is_empty() {
+            said.push(format!("{what}: {}", list(&others)));
+        }
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// The classes below the link.
+fn by_name(classes: &[Class]) -> HashMap<&str, &Class> {
+    classes.iter().skip(1).map(|class| (class.name.as_str(), class)).collect()
+}
+
+fn names(classes: &[Class], is: impl Fn(&Class) -> bool) -> Vec<String> {
+    classes.iter().skip(1).filter(|class| is(class)).map(|class| class.name.clone()).collect()
+}
+
+fn list(all: &[String]) -> String {
+    if all.len() <= NAMED { all.join(", ") } else { format!("{} classes", all.len()) }
+}
+
+fn rate(rate: Option<Rate>) -> String {
+    rate.map_or("nothing".to_owned(), |rate| rate.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_monitor::tree::Tree;
+
+    use super::*;
+
+    fn classes(described: &[(&str, u64)]) -> Classes {
+        let class = |(name, rate): &(&str, u64)| Class {
+            name: (*name).to_owned(),
+            parent: 0,
+            asked: (*rate > 0).then(|| Rate::bit_s(*rate)),
+            ceiling: Some(Rate::bit_s(1_000_000)),
+        };
+        let tree = Tree::new(described.iter().map(class).collect()).unwrap();
+        Classes { more: Vec::new(), tree }
+    }
+
+    #[test]
+    fn what_changed_is_said_in_words() {
+        let old = classes(&[("wan", 1_000_000), ("a", 300_000), ("b", 0)]);
+        assert_eq!(of_classes(&old, &old), None);
+        assert_eq!(of_classes(&old, &classes(&[("wan", 1_000_000), ("b", 0), ("a", 300_000)])), None);
+        let new = classes(&[("wan", 2_000_000), ("a", 400_000), ("c", 0)]);
+        let said = of_classes(&old, &new).unwrap();
+        let expected = "rate 2Mbit/s, before 1Mbit/s; new: c; gone: b; guarantee: a 400kbit/s, before 300kbit/s";
+        assert_eq!(said, expected);
+        let nothing = classes(&[("wan", 1_000_000), ("a", 0), ("b", 0)]);
+        assert_eq!(of_classes(&old, &nothing).unwrap(), "guarantee: a nothing, before 300kbit/s");
+        let many = classes(&[("wan", 1_000_000), ("a", 300_000), ("b", 0), ("c", 0), ("d", 0), ("e", 0), ("f", 0)]);
+        assert_eq!(of_classes(&old, &many).unwrap(), "new: 4 classes");
+    }
+
+    #[test]
+    fn a_bypass_is_said_with_its_reason() {
+        let link = |state: &str, reason: Option<&str>| LinkStatus {
+            name: "wan".to_owned(),
+            path: "nfqueue".to_owned(),
+            state: state.to_owned(),
+            since_s: 0,
+            reason: reason.map(str::to_owned),
+            drift: Vec::new(),
+        };
+        let (shaping, bypass) = (link("shaping", None), link(BYPASS, Some("the worker was killed")));
+        assert_eq!(of_state(&shaping, &shaping), None);
+        let said = "BYPASS, packets pass unshaped: the worker was killed";
+        assert_eq!(of_state(&shaping, &bypass).as_deref(), Some(said));
+        assert_eq!(of_state(&bypass, &shaping).as_deref(), Some("shaping"));
+    }
+}

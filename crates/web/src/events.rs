@@ -1,0 +1,176 @@
+//! The events that browsers are sent, schema `altq.web/1` (docs/web.md). What is known of a class
+//! stands in the snapshot; a change has the figures of those classes only whose figures are others.
+
+use std::borrow::Cow;
+
+use altq_control::document::LinkStatus;
+use altq_engine::spec::ClassId;
+use altq_engine::units::{Nanos, Rate};
+use serde::Serialize;
+
+use crate::changes::Mark;
+use crate::frame::{Classes, Frame, Row, Shown};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    seq: u64,
+    unix_ms: u64,
+    error: Option<Cow<'a, str>>,
+    links: Vec<Link<'a>>,
+    marks: &'a [Mark],
+}
+
+#[derive(Serialize)]
+struct Link<'a> {
+    #[serde(flatten)]
+    status: &'a LinkStatus,
+    step_ms: u64,
+    figures_unix_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<Class<'a>>>,
+    rows: Vec<Figures<'a>>,
+}
+
+/// A class: its name, the number of the class above (null for the link itself), guarantee and
+/// ceiling in bit/s, scheduler, and the longest wait in ns of the last packet of a full queue.
+#[derive(Serialize)]
+struct Class<'a>(&'a str, Option<ClassId>, Option<u64>, Option<u64>, &'a str, Option<Nanos>);
+
+/// A class's number and its figures: arrived, got, borrowed and lent in bit/s, p50 and p99 in ns,
+/// drops and marks in the step, packets and bytes that wait, and what limited it.
+#[derive(Serialize)]
+struct Figures<'a>(ClassId, u64, u64, u64, u64, Nanos, Nanos, u64, u64, u64, u64, &'a str);
+
+/// All that is known, as an event.
+pub fn snapshot(frame: &Frame) -> String {
+    event("snapshot", frame, |shown| ((0..shown.rows.len() as ClassId).collect(), true))
+}
+
+/// What has changed since the frame before, as an event.
+pub fn change(frame: &Frame) -> String {
+    event("change", frame, |shown| (shown.changed.clone(), false))
+}
+
+/// An event of the stream: name, number, and a line of data. JSON has no newline of its own.
+fn event(name: &str, frame: &Frame, of: impl Fn(&Shown) -> (Vec<ClassId>, bool)) -> String {
+    let links = frame.links.iter().map(|shown| {
+        let (rows, whole) = of(shown);
+        let classes = shown.classes.as_ref().filter(|_| whole).map(|classes| described(classes));
+        let rows = rows.into_iter().filter_map(|class| Some(figures(class, shown.rows.get(class as usize)?)));
+        Link {
+            status: &shown.status,
+            step_ms: shown.step / 1_000_000,
+            figures_unix_ms: shown.unix_ms,
+            classes,
+            rows: rows.collect(),
+        }
+    });
+    let document = Document {
+        schema: "altq.web/1",
+        seq: frame.seq,
+        unix_ms: frame.unix_ms,
+        error: frame.fault.as_ref().map(|fault| Cow::Owned(fault.to_string())),
+        links: links.collect(),
+        marks: &frame.marks,
+    };
+    // It fails only for maps with keys that are not text, of which there are none.
+    let json = serde_json::to_string(&document).unwrap_or_default();
+    format!("event: {name}\nid: {}\ndata: {json}\n\n", frame.seq)
+}
+
+fn described(classes: &Classes) -> Vec<Class<'_>> {
+    let all = (0..).zip(classes.tree.classes().iter().zip(&classes.more));
+    all.map(|(at, (class, more))| {
+        let (asked, ceiling) = (class.asked.map(Rate::as_bit_s), class.ceiling.map(Rate::as_bit_s));
+        Class(&class.name, classes.tree.parent(at), asked, ceiling, &more.scheduler, more.bound.queue_full)
+    })
+    .collect()
+}
+
+fn figures(class: ClassId, row: &Row) -> Figures<'_> {
+    Figures(
+        class,
+        row.received_bit_s,
+        row.got_bit_s,
+        row.borrowed_bit_s,
+        row.lent_bit_s,
+        row.p50,
+        row.p99,
+        row.drops,
+        row.marks,
+        row.backlog_packets,
+        row.backlog_bytes,
+        &row.limited_by,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use altq_control::{Code, Fault};
+    use altq_monitor::tree::{Class, Tree};
+
+    use super::*;
+    use crate::frame::More;
+    use crate::stat::Bound;
+
+    fn frame() -> Frame {
+        let class = |name: &str, rate: Option<u64>| Class {
+            name: name.to_owned(),
+            parent: 0,
+            asked: rate.map(Rate::bit_s),
+            ceiling: rate.map(Rate::bit_s),
+        };
+        let tree = Tree::new(vec![class("wan", Some(1000)), class("</script>\n\"x", None)]).unwrap();
+        let more = More { scheduler: "s".to_owned(), bound: Bound { conforming: Some(1), queue_full: Some(2) } };
+        let row = |got| Row { got_bit_s: got, limited_by: "link".to_owned(), p99: 9, ..Row::default() };
+        let status = LinkStatus {
+            name: "wan".to_owned(),
+            path: "bridge".to_owned(),
+            state: "shaping".to_owned(),
+            since_s: 4,
+            reason: None,
+            drift: Vec::new(),
+        };
+        let shown = Shown {
+            status,
+            classes: Some(Arc::new(Classes { tree, more: vec![more.clone(), more] })),
+            rows: vec![row(7), row(8)],
+            changed: vec![1],
+            step: 1_000_000_000,
+            unix_ms: 3,
+        };
+        let marks = vec![Mark { unix_ms: 1, link: "wan".to_owned(), what: "new: x".to_owned() }];
+        Frame { seq: 5, unix_ms: 2, links: vec![shown], marks, ..Frame::default() }
+    }
+
+    #[test]
+    fn events_are_three_lines_and_an_empty_one() {
+        let around = |links: &str| {
+            let start = r#"data: {"schema":"altq.web/1","seq":5,"unix_ms":2,"error":null,"links":[{"name":"wan","#;
+            let status = r#""path":"bridge","state":"shaping","since_s":4,"reason":null,"drift":[],"step_ms":1000,"#;
+            let marks = r#""marks":[{"unix_ms":1,"link":"wan","what":"new: x"}]}"#;
+            format!(r#"{start}{status}"figures_unix_ms":3,{links}}}],{marks}"#)
+        };
+        let classes = r#""classes":[["wan",null,1000,1000,"s",2],["</script>\n\"x",0,null,null,"s",2]]"#;
+        let rows = [r#"[0,0,7,0,0,0,9,0,0,0,0,"link"]"#, r#"[1,0,8,0,0,0,9,0,0,0,0,"link"]"#];
+        let whole = around(&format!(r#"{classes},"rows":[{},{}]"#, rows[0], rows[1]));
+        assert_eq!(snapshot(&frame()), format!("event: snapshot\nid: 5\n{whole}\n\n"));
+        let part = around(&format!(r#""rows":[{}]"#, rows[1]));
+        assert_eq!(change(&frame()), format!("event: change\nid: 5\n{part}\n\n"));
+        // Where other classes are shown, a change has all.
+        let mut other = frame();
+        other.whole = true;
+        assert!(other.change().starts_with(b"event: snapshot\n"));
+        assert!(frame().change().starts_with(b"event: change\n"));
+    }
+
+    #[test]
+    fn an_error_is_said() {
+        let fault = Fault::new(Code::Failed, "no altq runs").help("start it");
+        let said = snapshot(&Frame { fault: Some(fault), ..Frame::default() });
+        assert!(said.contains(r#""error":"no altq runs; start it","links":[]"#), "{said}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Asks altq once a second, and shows what it says.
+//!
+//! When altq does not answer, it is asked again a second later, on a new connection. A supervisor
+//! without a worker answers `status` and nothing else: then the links are known, and that their
+//! packets pass unshaped, but no figures.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use altq_control::client::{Client, NoFields};
+use altq_control::document::{LinkStatus, Status};
+use altq_control::{Code, Fault};
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::changes::{self, MARKS, Mark};
+use crate::frame::{Frame, Reserved, Shown};
+use crate::history::Past;
+use crate::stat::{self, Stat};
+use crate::watch::{News, Step, Watch};
+
+/// How often altq is asked.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often it is asked for its reservations, of which there may be many.
+const LIST: Duration = Duration::from_secs(15);
+
+/// Asks altq.
+#[derive(Debug)]
+pub struct Feed {
+    socket: PathBuf,
+    client: Option<Client>,
+    /// Bytes that the histories may take together.
+    memory: usize,
+    watches: BTreeMap<String, Watch>,
+    seq: u64,
+    /// The links as they were when altq last answered.
+    before: Vec<LinkStatus>,
+    /// The links of the frame before, and whether they had figures.
+    figures: Vec<(String, bool)>,
+    marks: VecDeque<Mark>,
+    reserved: Option<Vec<Reserved>>,
+    listed: Option<Instant>,
+}
+
+/// The fields of a request for counters.
+#[derive(Serialize)]
+struct Fields {
+    format: &'static str,
+}
+
+/// What altq has said.
+struct Said {
+    status: Status,
+    stat: Result<(Stat, String), Fault>,
+}
+
+/// Of a list of reservations, what is counted.
+#[derive(Deserialize)]
+struct Places {
+    places: Vec<Place>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    link: String,
+    class: String,
+    reservations: Vec<serde::de::IgnoredAny>,
+}
+
+impl Feed {
+    /// Asks on this socket. Histories of all links together take at most `memory` bytes.
+    pub fn new(socket: PathBuf, memory: usize) -> Feed {
+        Feed {
+            socket,
+            client: None,
+            memory,
+            watches: BTreeMap::new(),
+            seq: 0,
+            before: Vec::new(),
+            figures: Vec::new(),
+            marks: VecDeque::new(),
+            reserved: None,
+            listed: None,
+        }
+    }
+
+    /// Asks once a second, for ever.
+    pub fn run(mut self, board: &Board) -> ! {
+        loop {
+            let next = Instant::now() + PERIOD;
+            self.look(board);
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Asks, and shows the answer. Returns why there are no figures, if there are none.
+    pub fn look(&mut self, board: &Board) -> Option<Fault> {
+        let said = self.ask();
+        self.seq += 1;
+        let now = unix_ms();
+        let mut frame = Frame { seq: self.seq, unix_ms: now, ..Frame::default() };
+        match said {
+            Err(fault) => frame.fault = Some(fault),
+            Ok(Said { status, stat }) => {
+                frame.reserved = self.reserved.clone();
+                match stat {
+                    Ok((stat, json)) => {
+                        frame.fault = self.take(&stat, &status, &mut frame.links, &mut frame.whole, board);
+                        (frame.stat, frame.stat_json) = (Some(stat), Some(json.into_bytes().into()));
+                    }
+                    Err(fault) => {
+                        frame.fault = Some(fault);
+                        frame.links = status.links.iter().map(without_figures).collect();
+                    }
+                }
+                self.say_states(&status, now);
+                frame.status = Some(status);
+            }
+        }
+        // A client that knows of links without figures is given all when these come.
+        let told = |link: &Shown| (link.status.name.clone(), link.classes.is_some());
+        let figures: Vec<(String, bool)> = frame.links.iter().map(told).collect();
+        frame.whole |= figures != self.figures;
+        self.figures = figures;
+        if !frame.links.is_empty() {
+            self.before = frame.links.iter().map(|link| link.status.clone()).collect();
+        }
+        frame.marks = self.marks.iter().cloned().collect();
+        let fault = frame.fault.clone();
+        board.show(frame);
+        fault
+    }
+
+    fn ask(&mut self) -> Result<Said, Fault> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.socket)?,
+        };
+        let status: Status = read(&client.ask("status", &NoFields {})?)?;
+        let stat = client.ask("stat", &Fields { format: "json" }).and_then(|json| Ok((read(&json)?, json)));
+        if self.listed.is_none_or(|at| at.elapsed() >= LIST) {
+            self.listed = Some(Instant::now());
+            // An altq without reservations, or without a worker, says so. That is no reason to show
+            // nothing.
+            let places = client.ask("reserve.list", &NoFields {}).and_then(|json| read::<Places>(&json));
+            self.reserved = places.ok().map(|places| places.places.into_iter().map(counted).collect());
+        }
+        if stat.is_ok() {
+            self.client = Some(client);
+        }
+        Ok(Said { status, stat })
+    }
+
+    /// Takes in counters. Returns what is wrong with them.
+    fn take(
+        &mut self,
+        stat: &Stat,
+        status: &Status,
+        links: &mut Vec<Shown>,
+        whole: &mut bool,
+        board: &Board,
+    ) -> Option<Fault> {
+        let mut fault = None;
+        for link in &stat.links {
+            // One that came between the two answers is shown a second later.
+            let Some(state) = status.links.iter().find(|status| status.name == link.name) else { continue };
+            match self.watched(link, whole) {
+                Ok((News { changed, step, .. }, unix_ms)) => {
+                    let Some(watch) = self.watches.get(&link.name) else { continue };
+                    if let Some(step) = step {
+                        self.keep(board, link, stat.links.len(), watch, &step);
+                    }
+                    links.push(Shown {
+                        status: state.clone(),
+                        classes: Some(watch.classes().clone()),
+                        rows: watch.rows().to_vec(),
+                        changed,
+                        step: watch.step(),
+                        unix_ms,
+                    });
+                }
+                Err(what) => {
+                    let what = format!("altq's answer about link `{}` cannot be read ({what})", link.name);
+                    fault = Some(Fault::new(Code::Failed, what));
+                    links.push(without_figures(state));
+                }
+            }
+        }
+        // Links that are gone.
+        self.watches.retain(|name, _| stat.links.iter().any(|link| link.name == *name));
+        board.lock().pasts.retain(|name, _| stat.links.iter().any(|link| link.name == *name));
+        fault
+    }
+
+    /// What a link did since the document before.
+    fn watched(&mut self, link: &stat::Link, whole: &mut bool) -> Result<(News, u64), String> {
+        let unix_ms = link.unix_ns / 1_000_000;
+        let Some(watch) = self.watches.get_mut(&link.name) else {
+            let watch = Watch::new(link).map_err(|error| error.to_string())?;
+            self.watches.insert(link.name.clone(), watch);
+            *whole = true;
+            return Ok((News::default(), unix_ms));
+        };
+        let before = watch.classes().clone();
+        let news = watch.next(link).map_err(|error| error.to_string())?;
+        *whole |= news.classes;
+        let what = if news.classes { changes::of_classes(&before, watch.classes()) } else { None };
+        let mark = |what| Mark { unix_ms, link: link.name.clone(), what };
+        let said = [news.anew.then(|| "altq started anew".to_owned()), what];
+        let marks: Vec<Mark> = said.into_iter().flatten().map(mark).collect();
+        marks.into_iter().for_each(|mark| self.mark(mark));
+        Ok((news, unix_ms))
+    }
+
+    /// Adds a step to the history of a link.
+    fn keep(&self, board: &Board, link: &stat::Link, links: usize, watch: &Watch, step: &Step) {
+        let mut known = board.lock();
+        let past = known.pasts.entry(link.name.clone()).or_insert_with(|| Past::new(self.memory / links.max(1)));
+        past.push(watch.classes(), step, link.unix_ns);
+    }
+
+    /// Marks links that are shaped no more, or again.
+    fn say_states(&mut self, status: &Status, now: u64) {
+        for new in &status.links {
+            let old = self.before.iter().find(|old| old.name == new.name);
+            if let Some(what) = old.and_then(|old| changes::of_state(old, new)) {
+                self.mark(Mark { unix_ms: now, link: new.name.clone(), what });
+            }
+        }
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        if self.marks.len() >= MARKS {
+            self.marks.pop_front();
+        }
+        self.marks.push_back(mark);
+    }
+}
+
+fn counted(place: Place) -> Reserved {
+    Reserved { link: place.link, class: place.class, active: place.reservations.len() as u64 }
+}
+
+/// A link of which only the state is known.
+fn without_figures(status: &LinkStatus) -> Shown {
+    Shown { status: status.clone(), classes: None, rows: Vec::new(), changed: Vec::new(), step: 0, unix_ms: 0 }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(json: &str) -> Result<T, Fault> {
+    serde_json::from_str(json)
+        .map_err(|error| Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})")))
+}
+
+/// Now, in ms since 1970.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,396 @@
+//! What the classes of a link did, as far back as `altq web` has seen it: seconds for five minutes
+//! and quarters of a minute for six hours, in bounded memory ([`altq_monitor::history`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::{Nanos, SECOND};
+use altq_monitor::frame::rate;
+use altq_monitor::history::{History, Point, QUARTER, Slice};
+use serde::Serialize;
+
+use crate::frame::Classes;
+use crate::watch::Step;
+
+/// Classes below the one that is asked about that are told apart; what others did is in its sums.
+pub const PARTS: usize = 9;
+/// Names of classes that are gone are kept for their points as long as there are not many of them.
+const GONE: usize = 1000;
+
+/// The history of a link.
+#[derive(Debug)]
+pub struct Past {
+    history: History,
+    limit: usize,
+    /// Numbers in the history, by name. They stay when classes come and go, so that the history
+    /// need not be written anew. The link itself is 0 and has no name here.
+    numbers: HashMap<String, ClassId>,
+    /// By number; the first is empty.
+    names: Vec<String>,
+    /// The latest classes, and their numbers in the history.
+    latest: Option<(Arc<Classes>, Vec<ClassId>)>,
+    /// Of the seconds that are in no quarter yet, the times of the worst, by class.
+    worst: HashMap<ClassId, (Nanos, Nanos)>,
+    /// When these seconds begin, and when the latest ended.
+    pending: Option<(Nanos, Nanos)>,
+    /// The clock of the day less that of the loop, in ns.
+    ahead: i128,
+}
+
+/// What classes did over time: an answer of `/history.json`.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Series {
+    schema: &'static str,
+    link: String,
+    class: String,
+    /// The end of each step, in ms since 1970.
+    unix_ms: Vec<u64>,
+    /// How long each step is.
+    step_ms: Vec<u64>,
+    /// The class itself, with all classes below it; then those directly below it that have sent
+    /// most.
+    series: Vec<Line>,
+}
+
+/// What a class did in each step, with all classes below it.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Line {
+    class: String,
+    got_bit_s: Vec<u64>,
+    p50_ns: Vec<Nanos>,
+    p99_ns: Vec<Nanos>,
+    drops: Vec<u64>,
+    marks: Vec<u64>,
+    backlog_bytes: Vec<u64>,
+}
+
+impl Past {
+    /// An empty history that takes at most `limit` bytes, and one second.
+    pub fn new(limit: usize) -> Past {
+        Past {
+            history: History::new(vec![String::new()], limit),
+            limit,
+            numbers: HashMap::new(),
+            names: vec![String::new()],
+            latest: None,
+            worst: HashMap::new(),
+            pending: None,
+            ahead: 0,
+        }
+    }
+
+    /// Bytes that points take.
+    pub fn memory(&self) -> usize {
+        self.history.memory()
+    }
+
+    /// Adds a step, which ended at `unix_ns` by the clock of the day.
+    pub fn push(&mut self, classes: &Arc<Classes>, step: &Step, unix_ns: u64) {
+        self.ahead = i128::from(unix_ns) - i128::from(step.to);
+        let quarter = u64::from(QUARTER) * SECOND;
+        match self.pending {
+            // A hole: the quarter ends before it.
+            Some((_, end)) if end != step.from => self.end_quarter(),
+            Some((begin, end)) if end.saturating_sub(begin) >= quarter => self.end_quarter(),
+            _ => {}
+        }
+        let begin = self.pending.map_or(step.from, |(begin, _)| begin);
+        self.pending = Some((begin, step.to));
+        let numbers = self.number(classes);
+        let mut points: Vec<(ClassId, Point)> = numbers.iter().copied().zip(step.points.iter().copied()).collect();
+        points.sort_unstable_by_key(|(number, _)| *number);
+        for (number, point) in points.iter().filter(|(_, point)| point.p99 > 0) {
+            let worst = self.worst.entry(*number).or_default();
+            if point.p99 >= worst.1 {
+                *worst = (point.p50, point.p99);
+            }
+        }
+        self.history.push_second(Slice::new(step.from, step.to, 1, points));
+        self.latest = Some((classes.clone(), numbers));
+    }
+
+    /// What is pending becomes a quarter of a minute. Its times are those of its worst second: from
+    /// percentiles of seconds those of the quarter cannot be computed.
+    fn end_quarter(&mut self) {
+        self.history.push_quarter(&std::mem::take(&mut self.worst));
+        self.pending = None;
+    }
+
+    /// The numbers of classes in the history. New ones get the next numbers.
+    fn number(&mut self, classes: &Arc<Classes>) -> Vec<ClassId> {
+        if let Some((latest, numbers)) = self.latest.take()
+            && Arc::ptr_eq(&latest, classes)
+        {
+            return numbers;
+        }
+        let names = || classes.tree.classes().iter().skip(1).map(|class| class.name.as_str());
+        let before = self.names.len();
+        for name in names() {
+            if !self.numbers.contains_key(name) {
+                self.numbers.insert(name.to_owned(), self.names.len() as ClassId);
+                self.names.push(name.to_owned());
+            }
+        }
+        if self.names.len() > 2 * classes.tree.len() + GONE {
+            // What classes did that are gone goes to the link.
+            let there: HashMap<&str, ClassId> = names().zip(1..).collect();
+            self.names = std::iter::once(String::new()).chain(names().map(str::to_owned)).collect();
+            self.numbers = there.into_iter().map(|(name, number)| (name.to_owned(), number)).collect();
+            self.worst.clear();
+        }
+        if self.names.len() != before || self.history.names().len() != self.names.len() {
+            self.history.renumber(self.names.clone(), self.limit);
+        }
+        let number = |name: &str| self.numbers.get(name).copied().unwrap_or(ROOT);
+        std::iter::once(ROOT).chain(names().map(number)).collect()
+    }
+
+    /// The slices that overlap a time, the oldest first. Quarters up to the one that has the oldest
+    /// second, then seconds: no time is there twice.
+    fn slices(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &Slice> {
+        let fine = self.history.seconds().next().map_or(Nanos::MAX, |slice| slice.from);
+        let coarse = self.history.quarters().filter(move |slice| slice.from < fine);
+        let until = self.history.quarters().rev().find(|slice| slice.from < fine).map_or(0, |slice| slice.to);
+        let seconds = self.history.seconds().filter(move |slice| slice.from >= until);
+        coarse.chain(seconds).filter(move |slice| slice.to > from && slice.from < to)
+    }
+
+    /// A moment of the loop's clock, from one of the clock of the day in ms.
+    fn at(&self, unix_ms: u64) -> Nanos {
+        let at = i128::from(unix_ms) * 1_000_000 - self.ahead;
+        Nanos::try_from(at.max(0)).unwrap_or(Nanos::MAX)
+    }
+
+    /// The other way.
+    fn unix_ms(&self, at: Nanos) -> u64 {
+        u64::try_from((i128::from(at) + self.ahead) / 1_000_000).unwrap_or(0)
+    }
+
+    /// What a class of the latest classes, or the link itself, and the classes directly below it
+    /// did between two moments, in ms since 1970. `None` if there is no such class.
+    pub fn series(&self, link: &str, class: Option<&str>, (from, to): (u64, u64)) -> Option<Series> {
+        let (classes, numbers) = self.latest.as_ref()?;
+        let class = match class {
+            None => ROOT,
+            Some(name) => (0..).zip(classes.tree.classes()).find(|(_, class)| class.name == name)?.0,
+        };
+        let (from, to) = (self.at(from), self.at(to));
+        let parts = Parts::of(classes, numbers, class, self.names.len());
+        let mut bytes = vec![0_u64; classes.tree.len()];
+        for (number, point) in self.slices(from, to).flat_map(Slice::points) {
+            if let Some(sum) = parts.of_number(number).and_then(|part| bytes.get_mut(part as usize)) {
+                *sum = sum.saturating_add(point.wire_bytes);
+            }
+        }
+        let mut chosen: Vec<ClassId> = classes.tree.children(class).to_vec();
+        chosen.retain(|child| bytes.get(*child as usize).is_some_and(|bytes| *bytes > 0));
+        chosen.sort_by_key(|child| std::cmp::Reverse(bytes[*child as usize]));
+        chosen.truncate(PARTS);
+        chosen.insert(0, class);
+        let name = |class: &ClassId| Line { class: classes.tree.name(*class).to_owned(), ..Line::default() };
+        let mut series = Series {
+            schema: "altq.web-history/1",
+            link: link.to_owned(),
+            class: classes.tree.name(class).to_owned(),
+            unix_ms: Vec::new(),
+            step_ms: Vec::new(),
+            series: chosen.iter().map(name).collect(),
+        };
+        for slice in self.slices(from, to) {
+            let mut sums = vec![Point::default(); chosen.len()];
+            for (number, point) in slice.points() {
+                let Some(part) = parts.of_number(number) else { continue };
+                sums[0].add(&point);
+                if let Some(at) = chosen.iter().skip(1).position(|child| *child == part) {
+                    sums[at + 1].add(&point);
+                }
+                if let Some(at) = chosen.iter().position(|class| numbers.get(*class as usize) == Some(&number)) {
+                    (sums[at].p50, sums[at].p99) = (point.p50, point.p99);
+                }
+            }
+            series.add(slice, &sums, self.unix_ms(slice.to));
+        }
+        Some(series)
+    }
+}
+
+impl Series {
+    fn add(&mut self, slice: &Slice, sums: &[Point], unix_ms: u64) {
+        let time = slice.to.saturating_sub(slice.from);
+        self.unix_ms.push(unix_ms);
+        self.step_ms.push(time / 1_000_000);
+        for (line, sum) in self.series.iter_mut().zip(sums) {
+            line.got_bit_s.push(rate(sum.wire_bytes, time));
+            line.p50_ns.push(sum.p50);
+            line.p99_ns.push(sum.p99);
+            line.drops.push(sum.dropped_packets);
+            line.marks.push(sum.marked_packets);
+            line.backlog_bytes.push(sum.waiting_bytes / u64::from(slice.seconds.max(1)));
+        }
+    }
+}
+
+/// To which part of a class the numbers of the history belong.
+struct Parts(Vec<Option<ClassId>>);
+
+impl Parts {
+    /// The parts of `class`: itself, and the classes directly below it with all that is below them.
+    fn of(classes: &Classes, numbers: &[ClassId], class: ClassId, count: usize) -> Parts {
+        // What classes did that are gone is the link's.
+        let mut parts = vec![(class == ROOT).then_some(ROOT); count];
+        let mut found: Vec<Option<ClassId>> = vec![None; classes.tree.len()];
+        for at in classes.tree.order().iter().copied() {
+            let above = classes.tree.parent(at).and_then(|parent| found.get(parent as usize).copied().flatten());
+            let part = if at == class {
+                Some(class)
+            } else if above == Some(class) {
+                Some(at)
+            } else {
+                above
+            };
+            found[at as usize] = part;
+            if let Some(place) = numbers.get(at as usize).and_then(|number| parts.get_mut(*number as usize)) {
+                *place = part;
+            }
+        }
+        Parts(parts)
+    }
+
+    fn of_number(&self, number: ClassId) -> Option<ClassId> {
+        self.0.get(number as usize).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_monitor::tree::{Class, Tree};
+
+    use super::*;
+    use crate::frame::More;
+
+    fn classes(described: &[(&str, ClassId)]) -> Arc<Classes> {
+        let class = |(name, parent): &(&str, ClassId)| Class {
+            name: (*name).to_owned(),
+            parent: *parent,
+            asked: None,
+            ceiling: None,
+        };
+        let tree = Tree::new(described.iter().map(class).collect()).unwrap();
+        Arc::new(Classes { more: vec![More::default(); tree.len()], tree })
+    }
+
+    fn step(from: u64, to: u64, bytes: &[u64]) -> Step {
+        let point = |bytes: &u64| Point {
+            sent_packets: bytes / 100,
+            sent_bytes: *bytes,
+            wire_bytes: *bytes,
+            dropped_packets: 1,
+            waiting_bytes: 10,
+            p50: 1000,
+            p99: 256 * bytes,
+            ..Point::default()
+        };
+        Step { from: from * SECOND, to: to * SECOND, points: bytes.iter().map(point).collect() }
+    }
+
+    /// The clock of the day is 1000 s ahead of the loop's.
+    const AHEAD: u64 = 1_000_000_000_000;
+
+    fn push(past: &mut Past, classes: &Arc<Classes>, step: Step) {
+        past.push(classes, &step, step.to + AHEAD);
+    }
+
+    fn all(past: &Past, class: &str) -> Series {
+        past.series("wan", Some(class), (0, u64::MAX)).unwrap()
+    }
+
+    fn got(series: &Series) -> Vec<(&str, &[u64])> {
+        series.series.iter().map(|line| (line.class.as_str(), line.got_bit_s.as_slice())).collect()
+    }
+
+    #[test]
+    fn a_class_has_what_is_below_it() {
+        let tree = classes(&[("wan", 0), ("a", 0), ("b", 0), ("a1", 1), ("a2", 1), ("wan", 0)]);
+        let mut past = Past::new(1 << 20);
+        push(&mut past, &tree, step(10, 11, &[5, 0, 30, 100, 300, 1]));
+        push(&mut past, &tree, step(11, 13, &[0, 0, 0, 100, 0, 0]));
+        // The link: 436 bytes in a second, then 100 in two.
+        let link = all(&past, "wan");
+        assert_eq!(got(&link), [("wan", &[3488, 400][..]), ("a", &[3200, 400]), ("b", &[240, 0]), ("wan", &[8, 0])]);
+        assert_eq!(
+            (link.unix_ms.as_slice(), link.step_ms.as_slice()),
+            (&[1_011_000, 1_013_000][..], &[1000, 2000][..])
+        );
+        assert_eq!((link.series[0].drops[0], link.series[1].drops[0], link.series[1].backlog_bytes[0]), (6, 3, 30));
+        // Times are the class's own, as altq says them: 256 ns for each byte here.
+        assert_eq!((link.series[0].p99_ns[0], link.series[2].p99_ns[0], link.series[2].p50_ns[0]), (1280, 7680, 1000));
+        let a = all(&past, "a");
+        assert_eq!(got(&a), [("a", &[3200, 400][..]), ("a2", &[2400, 0]), ("a1", &[800, 400])]);
+        let leaf = past.series("wan", Some("a1"), (1_011_000, 1_013_000)).unwrap();
+        assert_eq!(got(&leaf), [("a1", &[400][..])]);
+        assert_eq!(past.series("wan", Some("gone"), (0, 1)), None);
+    }
+
+    #[test]
+    fn classes_come_and_go() {
+        let mut past = Past::new(1 << 20);
+        assert!(past.series("wan", None, (0, u64::MAX)).is_none());
+        push(&mut past, &classes(&[("wan", 0), ("a", 0), ("b", 0)]), step(0, 1, &[0, 100, 200]));
+        push(&mut past, &classes(&[("wan", 0), ("c", 0), ("b", 0)]), step(1, 2, &[0, 50, 25]));
+        // What a did is the link's now.
+        let link = all(&past, "wan");
+        assert_eq!(got(&link), [("wan", &[2400, 600][..]), ("b", &[1600, 200]), ("c", &[0, 400])]);
+        // And a is found again, when it comes back.
+        push(&mut past, &classes(&[("wan", 0), ("a", 0)]), step(2, 3, &[0, 1]));
+        assert_eq!(got(&all(&past, "a")), [("a", &[800, 0, 8][..])]);
+        // Many classes that come for a second each do not grow it without end.
+        for n in 0..5000_u64 {
+            let name = format!("s{n}");
+            push(&mut past, &classes(&[("wan", 0), (&name, 0)]), step(3 + n, 4 + n, &[0, 8]));
+        }
+        assert!(past.names.len() <= GONE + 6 && past.numbers.len() <= past.names.len(), "{}", past.names.len());
+        let link = all(&past, "wan");
+        // 5000 seconds: quarters, and the last five minutes as seconds.
+        assert!(got(&link)[0].1.iter().rev().take(280).all(|rate| *rate == 64), "{:?}", got(&link)[0]);
+        assert!(got(&link)[0].1.iter().all(|rate| *rate > 0));
+    }
+
+    #[test]
+    fn quarters_follow_and_holes_stay_holes() {
+        let tree = classes(&[("wan", 0), ("a", 0)]);
+        let mut past = Past::new(1 << 20);
+        for n in 0..400 {
+            // The tenth second is the worst of its quarter.
+            push(&mut past, &tree, step(n, n + 1, &[0, if n % 15 == 10 { 100 } else { 10 }]));
+        }
+        // Nothing for a hundred seconds.
+        for n in 500..520 {
+            push(&mut past, &tree, step(n, n + 1, &[0, 10]));
+        }
+        let series = all(&past, "a");
+        let ends = &series.unix_ms;
+        assert!(ends.windows(2).all(|pair| pair[0] < pair[1]), "{ends:?}");
+        let first = (series.step_ms[0], series.series[0].got_bit_s[0], series.series[0].p99_ns[0]);
+        // 14 seconds of 10 bytes and one of 100 are 240 bytes in 15 s: 128 bit/s.
+        assert_eq!(first, (15_000, 128, 25_600));
+        // Every second is there once: 400 before the hole, and 20 after it.
+        assert_eq!(series.step_ms.iter().sum::<u64>(), 420_000);
+        assert_eq!(*ends.last().unwrap(), 1_520_000);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let described: Vec<String> = (0..1000).map(|n| format!("c{n}")).collect();
+        let described: Vec<(&str, ClassId)> =
+            std::iter::once(("wan", 0)).chain(described.iter().map(|name| (name.as_str(), 0))).collect();
+        let tree = classes(&described);
+        let mut past = Past::new(200_000);
+        for n in 0..100 {
+            push(&mut past, &tree, step(n, n + 1, &[1000; 1001]));
+            assert!(past.memory() <= 200_000, "{}", past.memory());
+        }
+        let series = all(&past, "wan");
+        assert_eq!((series.series.len(), series.unix_ms.is_empty()), (1 + PARTS, false));
+    }
+}

@@ -1,0 +1,34 @@
+//! What a running altq does, for browsers and collectors: the server of `altq web`.
+//!
+//! ```text
+//!                    one thread, once a second       |     another thread
+//!                                                    |
+//!  control socket ──► feed ──► stat ──► watch ──► frame ──► events ───┐
+//!  (status, stat)                         │          └────► metrics ──┼──► server ──► browsers,
+//!                                         └──► past ───────► history ─┘               collectors
+//! ```
+//!
+//! It is a client of the control socket (docs/control.md) and asks there what everybody may read.
+//! So nothing that happens here reaches the process that shapes. [`feed`] has the clock and the
+//! socket, [`server`] the browsers; everything between them is pure.
+//!
+//! docs/web.md describes the paths and their documents. Flows are not among them: a document that
+//! has flows of a class (`altq.top/1`) would be read beside [`stat`], and shown from [`frame`].
+
+#![forbid(unsafe_code)]
+
+pub mod board;
+pub mod changes;
+pub mod events;
+pub mod feed;
+pub mod frame;
+pub mod history;
+pub mod http;
+pub mod metrics;
+pub mod page;
+pub mod server;
+pub mod stat;
+pub mod watch;
+
+/// Bytes that several clients may wait for; they are in memory once.
+pub type Body = std::sync::Arc<[u8]>;

@@ -1,0 +1,142 @@
+// What altq does, from the events, and what it did, from the history.
+
+// The places of figures in a row, and of what is known in a class (docs/web.md).
+const ASKED = 2, CEILING = 3, SCHEDULER = 4, BOUND = 5;
+const IN = 1, GOT = 2, BORROWED = 3, LENT = 4, P50 = 5, P99 = 6, DROPS = 7, MARKED = 8, PACKETS = 9, WAITING = 10, BY = 11;
+const NOTHING = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ""];
+
+const state = { links: new Map(), link: null, error: null, unknown: false, marks: [], heard: 0, lost: false, full: false, now: Date.now() };
+
+/// Takes in an event. Returns whether the classes are others.
+function take(doc, whole) {
+  state.error = doc.error;
+  state.unknown = Boolean(doc.error) && !doc.links.length;
+  state.marks = doc.marks;
+  state.now = doc.unix_ms;
+  state.heard = Date.now();
+  if (whole && doc.links.length) {
+    for (const name of [...state.links.keys()]) {
+      if (!doc.links.some(link => link.name === name)) state.links.delete(name);
+    }
+  }
+  let other = false;
+  for (const said of doc.links) {
+    let link = state.links.get(said.name);
+    if (!link) {
+      link = { name: said.name, classes: [], folded: new Set(), chosen: null };
+      state.links.set(said.name, link);
+      other = true;
+    }
+    link.state = said.state;
+    link.path = said.path;
+    link.since = said.since_s;
+    link.reason = said.reason;
+    link.drift = said.drift;
+    if (said.classes) {
+      link.classes = described(said.classes);
+      other = true;
+    }
+    link.figures = said.rows.length > 0 || (said.figures_unix_ms > 0 && link.classes.length > 0);
+    if (said.figures_unix_ms > 0) {
+      link.at = said.figures_unix_ms;
+      link.step = said.step_ms;
+    }
+    for (const row of said.rows) {
+      if (link.classes[row[0]]) link.classes[row[0]].row = row;
+    }
+  }
+  if (!state.links.has(state.link)) {
+    state.link = state.links.keys().next().value ?? null;
+    other = true;
+  }
+  return other;
+}
+
+function described(list) {
+  const classes = list.map((said, at) => ({
+    at, name: said[0], parent: said[1], asked: said[ASKED], ceiling: said[CEILING], scheduler: said[SCHEDULER],
+    bound: said[BOUND], below: [], depth: 0, row: NOTHING,
+  }));
+  for (const one of classes) {
+    if (one.parent !== null) classes[one.parent].below.push(one);
+  }
+  const open = classes.length ? [classes[0]] : [];
+  while (open.length) {
+    const one = open.pop();
+    for (const child of one.below) {
+      child.depth = one.depth + 1;
+      open.push(child);
+    }
+  }
+  return classes;
+}
+
+const current = () => state.links.get(state.link);
+
+/// The class that is chosen: the link itself where none is, or the chosen one is gone.
+function chosen(link) {
+  if (!link || !link.classes.length) return null;
+  if (!link.found || link.found.of !== link.classes || link.found.name !== link.chosen) {
+    const one = link.chosen === null ? null : link.classes.find(one => one.at > 0 && one.name === link.chosen);
+    link.found = { of: link.classes, name: link.chosen, one: one || link.classes[0] };
+  }
+  return link.found.one;
+}
+
+const isIdle = row => row[GOT] === 0 && row[IN] === 0 && row[DROPS] === 0 && row[PACKETS] === 0;
+
+// What was: times and lines of the chosen class and of the largest classes below it.
+const past = { key: "", window: 300, ends: [], steps: [], lines: [], asked: 0, busy: false };
+const KEYS = ["got", "p50", "p99", "drops", "marks", "backlog"];
+const SOURCES = ["got_bit_s", "p50_ns", "p99_ns", "drops", "marks", "backlog_bytes"];
+const PLACES = [GOT, P50, P99, DROPS, MARKED, WAITING];
+
+/// Asks for the history if another one is shown now, or the one that is shown has become old.
+async function recall(draw) {
+  const link = current(), one = chosen(link);
+  if (!one) return;
+  const key = JSON.stringify([link.name, one.at, one.name, past.window]);
+  const old = past.window > 300 ? 15000 : 30000;
+  if (past.busy || (key === past.key && Date.now() - past.asked < old)) return;
+  past.busy = true;
+  past.asked = Date.now();
+  const query = new URLSearchParams({ link: link.name, from: String(-past.window) });
+  if (one.at > 0) query.set("class", one.name);
+  try {
+    const answer = await fetch("/history.json?" + query);
+    const known = answer.ok ? await answer.json() : null;
+    past.key = key;
+    past.ends = known ? known.unix_ms : [];
+    past.steps = known ? known.step_ms : [];
+    past.lines = (known ? known.series : [{ class: one.name }]).map((said, at) => {
+      const line = { name: said.class, root: at === 0 };
+      KEYS.forEach((key, n) => line[key] = said[SOURCES[n]] || []);
+      return line;
+    });
+    past.added = past.ends.at(-1) ?? 0;
+  } catch {
+    // The server is away, which is said beside the events.
+  }
+  past.busy = false;
+  draw();
+}
+
+/// Adds the latest figures to the history that is shown.
+function remember() {
+  const link = current(), one = chosen(link);
+  if (!one || !past.lines.length || !link.figures || !(link.at > past.added) || !(link.step > 0)) return;
+  if (past.key !== JSON.stringify([link.name, one.at, one.name, past.window])) return;
+  past.added = link.at;
+  past.ends.push(link.at);
+  past.steps.push(link.step);
+  for (const line of past.lines) {
+    const row = (line.root ? one : one.below.find(below => below.name === line.name))?.row ?? NOTHING;
+    KEYS.forEach((key, n) => line[key].push(row[PLACES[n]]));
+  }
+  const first = past.ends.findIndex(end => end > link.at - past.window * 1000);
+  if (first > 0) {
+    past.ends.splice(0, first);
+    past.steps.splice(0, first);
+    for (const line of past.lines) KEYS.forEach(key => line[key].splice(0, first));
+  }
+}

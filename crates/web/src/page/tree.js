@@ -1,0 +1,207 @@
+// The classes as a list of rows, of which only those that are seen are elements of the page.
+const tree = { rows: [], pool: [], height: 30, sort: "tree", scale: "own", idle: false, filter: "" };
+
+/// The rows that are shown, in order.
+function arrange() {
+  const link = current();
+  tree.rows = [];
+  if (!link) return;
+  const filter = tree.filter.trim().toLowerCase();
+  const fits = one => (!filter || one.name.toLowerCase().includes(filter)) && (!tree.idle || !isIdle(one.row));
+  if (tree.sort !== "tree") {
+    const place = { got: GOT, p99: P99, drops: DROPS, backlog: WAITING }[tree.sort];
+    tree.rows = link.classes.filter(one => !one.below.length && fits(one));
+    tree.rows.sort((a, b) => b.row[place] - a.row[place] || a.at - b.at);
+    return;
+  }
+  // A class above one that is shown is shown as well.
+  const wanted = filter || tree.idle ? new Set() : null;
+  if (wanted) {
+    for (const one of link.classes) {
+      for (let at = fits(one) ? one : null; at && !wanted.has(at); at = link.classes[at.parent] ?? null) wanted.add(at);
+    }
+  }
+  const open = link.classes.slice(0, 1);
+  while (open.length) {
+    const one = open.pop();
+    if (wanted && !wanted.has(one)) continue;
+    tree.rows.push(one);
+    if (!filter && link.folded.has(one.name)) continue;
+    for (let at = one.below.length - 1; at >= 0; at--) open.push(one.below[at]);
+  }
+}
+
+function madeRow() {
+  const row = el("div", "row");
+  row.setAttribute("role", "treeitem");
+  const part = {};
+  for (const name of ["name", "bar", "got", "asked", "p99", "drops", "backlog", "by"]) {
+    part[name] = el("span", name);
+    row.append(part[name]);
+  }
+  part.fold = el("span", "fold");
+  part.text = document.createTextNode("");
+  part.name.append(part.fold, part.text);
+  for (const name of ["lent", "own", "borrowed", "tick"]) {
+    part[name] = el("b", name);
+    part.bar.append(part[name]);
+  }
+  row.cells = part;
+  row.addEventListener("click", event => {
+    if (event.target === part.fold) fold(row.one);
+    else choose(row.one);
+  });
+  $("space").append(row);
+  return row;
+}
+
+/// Measures what only another size of the window changes.
+function measure() {
+  tree.height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 30;
+}
+
+/// Writes a text, or a property of the style, if it is another one: whatever is written has to be
+/// laid out.
+function put(element, text) {
+  if (element.said === text) return;
+  element.said = text;
+  element.textContent = text;
+}
+
+function style(element, name, value) {
+  const known = element.known ??= {};
+  if (known[name] === value) return;
+  known[name] = value;
+  element.style[name] = value;
+}
+
+/// Draws the rows that are seen.
+function drawTree() {
+  const box = $("tree"), link = current();
+  const count = tree.rows.length;
+  style($("space"), "height", Math.max(count, 1) * tree.height + "px");
+  const first = Math.max(0, Math.floor(box.scrollTop / tree.height) - 2);
+  const seen = Math.min(count - first, Math.ceil(box.clientHeight / tree.height) + 5);
+  while (tree.pool.length < seen) tree.pool.push(madeRow());
+  const one = chosen(link);
+  let active = "";
+  tree.pool.forEach((row, n) => {
+    row.hidden = n >= seen;
+    if (row.hidden) return;
+    const at = first + n;
+    drawRow(row, tree.rows[at], at, link, one);
+    if (tree.rows[at] === one) active = row.id;
+  });
+  if (active) box.setAttribute("aria-activedescendant", active);
+  else box.removeAttribute("aria-activedescendant");
+  const all = link ? link.classes.length : 0;
+  put($("count"), all === 0 ? "No figures of classes now." : count === all ? all + (all === 1 ? " class" : " classes") : count + " of " + all + " classes");
+}
+
+function drawRow(row, one, at, link, selected) {
+  const part = row.cells, now = one.row, flat = tree.sort !== "tree";
+  const folds = !flat && one.below.length > 0, folded = folds && link.folded.has(one.name);
+  const place = [one.at, flat ? 1 : one.depth + 1, at + 1, tree.rows.length, one === selected, folds, folded, isIdle(now)].join();
+  row.one = one;
+  style(row, "transform", "translateY(" + at * tree.height + "px)");
+  if (row.place !== place) {
+    row.place = place;
+    row.id = "class-" + one.at;
+    row.classList.toggle("idle", isIdle(now));
+    row.setAttribute("aria-level", flat ? 1 : one.depth + 1);
+    row.setAttribute("aria-posinset", at + 1);
+    row.setAttribute("aria-setsize", tree.rows.length);
+    row.setAttribute("aria-selected", one === selected);
+    if (folds) row.setAttribute("aria-expanded", !folded);
+    else row.removeAttribute("aria-expanded");
+  }
+  style(part.name, "paddingLeft", flat ? "0" : "calc(var(--depth) * " + Math.min(one.depth, 12) + ")");
+  put(part.fold, folds ? folded ? "▸" : "▾" : "");
+  if (part.text.data !== one.name) {
+    part.text.data = one.name;
+    part.name.title = one.name;
+  }
+  put(part.got, rate(now[GOT]));
+  put(part.asked, one.asked === null ? "–" : rate(one.asked));
+  put(part.p99, delay(now[P99]));
+  part.p99.classList.toggle("bad", isLate(one));
+  put(part.drops, each(now[DROPS], link.step));
+  put(part.backlog, now[WAITING] ? bytes(now[WAITING]) : "0");
+  put(part.by, now[BY]);
+  if (part.by.title !== now[BY]) part.by.title = now[BY];
+  drawBar(part, one, link);
+}
+
+/// True if packets have waited longer than the policy promises.
+const isLate = one => one.bound !== null && one.row[P99] > one.bound;
+
+function drawBar(part, one, link) {
+  const now = one.row, asked = one.asked ?? 0, whole = link.classes[0].asked || link.classes[0].ceiling || 1;
+  const scale = tree.scale === "link" || !asked ? whole : 2 * asked;
+  const place = bits => Math.min(100, 100 * bits / scale);
+  const set = (element, from, to) => {
+    element.hidden = to - from < 0.05;
+    style(element, "left", from.toFixed(2) + "%");
+    style(element, "width", (to - from).toFixed(2) + "%");
+  };
+  const got = now[GOT], own = Math.max(0, got - now[BORROWED]);
+  set(part.own, 0, place(own));
+  set(part.borrowed, place(own), place(got));
+  set(part.lent, place(Math.max(0, asked - now[LENT])), place(asked));
+  part.tick.hidden = !asked;
+  style(part.tick, "left", place(asked).toFixed(2) + "%");
+  part.bar.classList.toggle("over", got > scale * 1.02);
+}
+
+function choose(one) {
+  const link = current();
+  link.chosen = one.at > 0 ? one.name : null;
+  const hash = "#" + encodeURIComponent(link.name) + (one.at > 0 ? "/" + encodeURIComponent(one.name) : "");
+  history.replaceState(null, "", hash);
+  past.asked = 0;
+  redraw();
+}
+
+function fold(one) {
+  const folded = current().folded;
+  if (!folded.delete(one.name)) folded.add(one.name);
+  arrange();
+  redraw();
+}
+
+/// Brings a row into sight.
+function show(at) {
+  // The heads of the columns stay above the rows.
+  const box = $("tree"), top = at * tree.height, room = box.clientHeight - $("heads").offsetHeight;
+  if (top < box.scrollTop) box.scrollTop = top;
+  else if (top + tree.height > box.scrollTop + room) box.scrollTop = top + tree.height - room;
+}
+
+function moveInTree(event) {
+  const link = current(), one = chosen(link), rows = tree.rows;
+  if (!one || !rows.length || event.ctrlKey || event.altKey || event.metaKey) return;
+  const at = rows.indexOf(one), page = Math.max(1, Math.floor($("tree").clientHeight / tree.height) - 1);
+  let to = at;
+  switch (event.key) {
+    case "ArrowDown": to = at + 1; break;
+    case "ArrowUp": to = at < 0 ? 0 : at - 1; break;
+    case "PageDown": to = at + page; break;
+    case "PageUp": to = at - page; break;
+    case "Home": to = 0; break;
+    case "End": to = rows.length - 1; break;
+    case "ArrowRight":
+      if (link.folded.has(one.name)) fold(one);
+      else if (tree.sort === "tree" && one.below.length) to = at + 1;
+      break;
+    case "ArrowLeft":
+      if (tree.sort === "tree" && one.below.length && !link.folded.has(one.name)) fold(one);
+      else if (tree.sort === "tree" && one.parent !== null) to = rows.indexOf(link.classes[one.parent]);
+      break;
+    default: return;
+  }
+  event.preventDefault();
+  to = Math.max(0, Math.min(rows.length - 1, to));
+  if (rows[to] !== one && !(to === at)) choose(rows[to]);
+  show(Math.max(0, tree.rows.indexOf(chosen(link))));
+  drawTree();
+}

@@ -1,0 +1,129 @@
+//! What stands at which path.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::board::Board;
+use crate::feed::unix_ms;
+use crate::frame::Frame;
+use crate::http::response::JSON;
+use crate::http::{Hosts, Request, Response, Status};
+use crate::metrics::Form;
+use crate::page::Page;
+
+/// A frame that is older has no figures of now. altq may take 20 s for an answer.
+const STALE_MS: u64 = 30_000;
+
+/// All that clients may ask for.
+#[derive(Debug)]
+pub struct Site {
+    board: Arc<Board>,
+    page: Page,
+    hosts: Hosts,
+}
+
+/// How a request is answered.
+#[derive(Debug)]
+pub enum Answer {
+    /// By one response.
+    Response(Response),
+    /// By events, until the client goes.
+    Events,
+}
+
+impl Site {
+    /// What the board shows, for clients that call the server by one of these names.
+    pub fn new(board: Arc<Board>, hosts: Hosts) -> Site {
+        Site { board, page: Page::new(), hosts }
+    }
+
+    /// The latest frame.
+    pub fn frame(&self) -> Arc<Frame> {
+        self.board.frame()
+    }
+
+    /// Answers a client that has connected to `local`.
+    pub fn answer(&self, request: &Request, local: IpAddr) -> Answer {
+        if !self.hosts.include(&request.host, local) {
+            let why = "this server has no such name; say it with --host";
+            return Answer::Response(Response::error(Status::Misdirected, why));
+        }
+        if request.path != "/" && request.is_foreign() {
+            let why = "pages of other sites may not ask this";
+            return Answer::Response(Response::error(Status::Forbidden, why));
+        }
+        Answer::Response(match request.path.as_str() {
+            "/" => {
+                let policy = Some(self.page.policy.clone());
+                Response { policy, ..Response::ok("text/html; charset=utf-8", self.page.body.clone()) }
+            }
+            "/events" => return Answer::Events,
+            "/stat.json" => self.stat(),
+            "/history.json" => self.history(request),
+            "/metrics" => self.metrics(request),
+            _ => Response::error(Status::NotFound, "there is /, /events, /stat.json, /history.json and /metrics"),
+        })
+    }
+
+    fn metrics(&self, request: &Request) -> Response {
+        let frame = self.frame();
+        if let Some(late) = late(&frame) {
+            return late;
+        }
+        let form = Form::accepted(request.accept.as_deref());
+        Response::ok(form.content_type(), frame.metrics(form).clone())
+    }
+
+    fn stat(&self) -> Response {
+        let frame = self.frame();
+        if let Some(late) = late(&frame) {
+            return late;
+        }
+        match (&frame.stat_json, &frame.fault) {
+            (Some(json), _) => Response::ok(JSON, json.clone()),
+            (None, Some(fault)) => Response::error(Status::Unavailable, &fault.to_string()),
+            (None, None) => Response::error(Status::Unavailable, "altq has not been asked yet"),
+        }
+    }
+
+    fn history(&self, request: &Request) -> Response {
+        let known = self.board.lock();
+        let first = || known.frame.links.first().map(|link| link.status.name.clone());
+        let Some(link) = request.value("link").or_else(first) else {
+            return Response::error(Status::Unavailable, "there is no history yet");
+        };
+        let Some(past) = known.pasts.get(&link) else {
+            return Response::error(Status::NotFound, "no link of this name has a history");
+        };
+        let now = known.frame.unix_ms;
+        let (Some(from), Some(to)) = (moment(request, "from", 0, now), moment(request, "to", u64::MAX, now)) else {
+            let why = "from and to are seconds since 1970, or below zero seconds before now";
+            return Response::error(Status::Bad, why);
+        };
+        let class = request.value("class");
+        let Some(series) = past.series(&link, class.as_deref(), (from, to)) else {
+            return Response::error(Status::NotFound, "the link has no class of this name");
+        };
+        match serde_json::to_vec(&series) {
+            Ok(json) => Response::ok(JSON, json.into()),
+            Err(error) => Response::error(Status::Unavailable, &error.to_string()),
+        }
+    }
+}
+
+/// What is answered instead of figures that are old: a collector must not take them for new ones.
+fn late(frame: &Frame) -> Option<Response> {
+    let late = unix_ms().saturating_sub(frame.unix_ms);
+    (late > STALE_MS).then(|| {
+        let why = format!("altq has not answered for {} s", late / 1000);
+        Response::error(Status::Unavailable, &why)
+    })
+}
+
+/// A moment of a query in ms since 1970; `None` if it is none. Below zero: before now.
+fn moment(request: &Request, name: &str, otherwise: u64, now: u64) -> Option<u64> {
+    let Some(text) = request.value(name) else { return Some(otherwise) };
+    let seconds: i64 = text.parse().ok()?;
+    let ms = seconds.unsigned_abs().saturating_mul(1000);
+    Some(if seconds < 0 { now.saturating_sub(ms) } else { ms })
+}
