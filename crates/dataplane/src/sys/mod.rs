@@ -9,6 +9,7 @@ pub mod memory;
 pub mod netlink;
 pub mod packet;
 pub mod peer;
+pub mod raw;
 pub mod ring;
 pub mod signal;
 pub mod table;
