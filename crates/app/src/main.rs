@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, convert, link, reserve, stat, status, subscriber};
+use crate::commands::{check, convert, link, reserve, rsvp, rsvpd, stat, status, subscriber};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -81,6 +81,10 @@ enum Command {
     Subscriber(subscriber::Args),
     /// Reserves rates for flows in a running altq, as long as there is room
     Reserve(reserve::Args),
+    /// Speaks RSVP (RFC 2205), and reserves in a running altq what neighbours ask for
+    Rsvpd(rsvpd::Args),
+    /// Shows what the RSVP daemon knows, and speaks RSVP for hosts that do not
+    Rsvp(rsvp::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
@@ -121,6 +125,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),
+        Command::Rsvpd(args) => rsvpd::run(&args),
+        Command::Rsvp(args) => rsvp::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),

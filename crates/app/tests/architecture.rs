@@ -27,6 +27,7 @@ fn dependencies_point_one_way() {
         ("altq-monitor", &["altq-engine"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-rsvp", &[]),
+        ("altq-rsvpd", &["altq-config", "altq-control", "altq-dataplane", "altq-reserve", "altq-rsvp"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
@@ -48,6 +49,7 @@ fn dependencies_point_one_way() {
                 "altq-traffic",
                 "altq-lab",
                 "altq-control",
+                "altq-rsvpd",
             ],
         ),
     ]);
@@ -129,6 +131,7 @@ fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
         "monitor",
         "pages",
         "rsvp",
+        "rsvpd",
         "simulator",
         "traffic",
         "lab",

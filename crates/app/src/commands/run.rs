@@ -2,9 +2,9 @@
 
 mod answers;
 mod away;
-mod confined;
+pub(crate) mod confined;
 mod heart;
-mod listen;
+pub(crate) mod listen;
 mod live;
 mod reload;
 mod reservations;
