@@ -63,8 +63,8 @@ pub fn advice(link: &Link) -> Vec<Diagnostic> {
     found.into_iter().map(|finding| diagnostic(link, finding)).chain(long_run::advice(link)).collect()
 }
 
-/// What each scheduler says beside its classes, by number: which words should be other ones, and
-/// why. Nothing for most classes.
+/// Notes of the schedulers on their classes, indexed by class number: which word should be replaced
+/// by which, and why. Most classes have none.
 pub fn notes(link: &Link) -> Vec<Option<String>> {
     let mut notes = vec![None; link.classes.len()];
     views(link, |view| {
@@ -77,7 +77,7 @@ pub fn notes(link: &Link) -> Vec<Option<String>> {
     notes
 }
 
-/// Calls `each` with a view of the link for every scheduler that stands in it.
+/// Calls `each` once for every kind of scheduler that the link uses, with a view of the link.
 fn views(link: &Link, mut each: impl FnMut(&View<'_>)) {
     let (children, holders) = (link.children(), link.holders());
     let names: Vec<&str> = link.classes.iter().map(|class| class.name.as_str()).collect();
@@ -163,8 +163,8 @@ fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
         };
         let span = guarantee_place(link, over);
         let diagnostic = if link.overcommit {
-            let help = "where all of them have traffic not each gets its guarantee; a class for which `altq check` \
-                        prints a delay does";
+            let help = "when all of them have traffic, some get less than their guarantee; a class for which \
+                        `altq check` prints a delay still gets its own";
             Diagnostic::warning(code, span, message).help(help)
         } else {
             Diagnostic::error(code, span, message).help("lower a share, or write `overcommit` in the link")

@@ -1,8 +1,8 @@
 //! Prints a policy in the native language.
 //!
-//! The text reads back to the same [`LinkSpec`](altq_engine::spec::LinkSpec). Rules in ALTQ's order
-//! are printed in the order in which they are tried. What the native language cannot express
-//! becomes a comment, and a line of [`Printed::left_out`].
+//! Reading the text gives the same [`LinkSpec`](altq_engine::spec::LinkSpec), with two exceptions.
+//! Rules in ALTQ's order become rules in the order in which they were tried. What the native
+//! language cannot express becomes a comment, and a line of [`Printed::left_out`].
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -111,7 +111,10 @@ impl Printer<'_> {
             self.line(1, "default");
         }
         if let Some(names) = self.shuffled() {
-            self.left_out(format!("the order of `{names}` in ALTQ's round robin: here a class comes after its parent"));
+            self.left_out(format!(
+                "the order in which ALTQ's round robin served {names}: here each class stands inside its parent, \
+                 which changes the order"
+            ));
         }
         if spec.classes.len() > 1 {
             self.line(0, "");
@@ -121,9 +124,9 @@ impl Printer<'_> {
         self.line(0, "}");
     }
 
-    /// The names of two classes of one priority that are printed in another order than the one in
-    /// which they were made, if that matters: some schedulers serve classes of one priority in the
-    /// order in which they were made, but a class is printed inside its parent.
+    /// The names of two classes of one priority whose order changes, if that matters: some
+    /// schedulers serve classes of one priority in the order in which they were made, but a class
+    /// is printed inside its parent.
     fn shuffled(&self) -> Option<String> {
         let mut last: HashMap<u64, ClassId> = HashMap::new();
         let mut stack = vec![ROOT];
@@ -136,7 +139,7 @@ impl Printer<'_> {
             }
             let last = last.entry(entry.priority(&spec.settings).unwrap_or(0)).or_insert(ROOT);
             if class < *last {
-                return Some(format!("{} {}", self.link.class_name(class), self.link.class_name(*last)));
+                return Some(format!("`{}` and `{}`", self.link.class_name(class), self.link.class_name(*last)));
             }
             *last = class;
         }
@@ -179,14 +182,14 @@ impl Printer<'_> {
         }
     }
 
-    /// The name of a class behind an arrow. The root has the name of the link.
+    /// The name of a class after an arrow. The root has the name of the link.
     fn target(&self, class: ClassId) -> String {
         if class == ROOT { self.name.clone() } else { self.link.class_name(class).to_owned() }
     }
 }
 
-/// The words of a class, each with its value: those of its scheduler, `default`, its queue, the
-/// scheduler that it holds and `reservations`.
+/// The words of a class with their values: first those that the scheduler above it reads, then
+/// `default`, its queue, the scheduler inside it, and `reservations`.
 pub(crate) fn class_words(link: &Link, id: ClassId) -> Vec<String> {
     let Some(spec) = link.spec.classes.get(id as usize) else { return Vec::new() };
     let mut words = settings(&spec.settings);
@@ -203,8 +206,8 @@ pub(crate) fn class_words(link: &Link, id: ClassId) -> Vec<String> {
     words
 }
 
-/// The rules of a link in the order in which they are tried, as they are printed. One that the
-/// native language cannot express is said as such.
+/// The rules of a link in the order in which they are tried, as they are printed. For a rule that
+/// the native language cannot express, the line is `a rule that leads to CLASS`.
 pub(crate) fn rule_lines(link: &Link) -> Vec<String> {
     let set = &link.spec.rules;
     let tried = set.tried().into_iter().filter_map(|at| set.rules.get(at as usize));
@@ -218,7 +221,8 @@ pub(crate) fn rule_lines(link: &Link) -> Vec<String> {
     tried.map(line).collect()
 }
 
-/// What is said of a link as a whole, a word with its value each.
+/// The settings of the link itself, as printed: each item is a word and its value. The root class's
+/// words are included.
 pub(crate) fn link_words(link: &Link) -> Vec<String> {
     let spec = &link.spec;
     let mut words = vec![format!("rate {}", spec.rate)];
@@ -347,8 +351,8 @@ fn percent(billionths: u32) -> String {
     if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
-/// The keys and values of a rule. `None` if the native language cannot express it, because two
-/// lists of values of the same key must both match.
+/// The keys and values of a rule. `None` if the native language cannot express the rule: two lists
+/// of one key must both match, or a term has no values.
 fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
     if rule.terms.is_empty() {
         return Some("all".to_owned());
@@ -364,7 +368,7 @@ fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
         }
         let (key, _) = KEYS.iter().find(|(_, field)| *field == first.field)?;
         let mut list = Vec::new();
-        // The values that must match first, then those after a `!`: the parser makes terms in this
+        // First the plain values, then the negated ones (`!`). The parser makes terms in this
         // order.
         for negated in [false, true] {
             for term in same.iter().filter(|term| term.negated == negated) {

@@ -4,13 +4,13 @@
 //! ```text
 //!  topology    namespaces and virtual Ethernet pairs (veth)
 //!  generator   kernel TCP and UDP, threads in the namespaces
-//!  shaper      altq between the sides          path        emulated links around its queue
+//!  shaper      altq between the sides          path        emulated links around the queue
 //!  peer        the kernel's bridge and HTB in altq's place
 //!  kernel_htb  a policy of htb as tc commands
-//!  file        all runs of a case file         prepared    a column, checked and ready to run
-//!  run         one run of a column             trust       reasons to distrust its figures
+//!  file        all runs of a case file         prepared    a column (a variant of a case), checked
+//!  run         one run of one column           trust       reasons to distrust its figures
 //!  need        how much of the host it needs   parts       runs of a file one by one, in any order
-//!  measure     readings of meters over time    figures     from readings to rows and expectations
+//!  measure     readings of meters over time    figures     readings to result rows and expectations
 //!  series      a run over time, for plots      engine      cost of the engine, without traffic
 //! ```
 

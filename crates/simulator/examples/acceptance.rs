@@ -1,6 +1,7 @@
-//! Runs all acceptance figures through `replay`, and prints the worst value of each:
-//! `cargo run --release -p altq-simulator --example acceptance [PART]`. Exits with 1 if one fails.
-//! `cargo test` runs a representative part of them.
+//! Runs the whole acceptance test: each figure is a measured value with a limit. Traffic runs
+//! through the simulator's `replay`. Prints the worst value of each figure: `cargo run --release -p
+//! altq-simulator --example acceptance [PART]`. Exits with 1 if one fails. `cargo test` runs a
+//! representative part of them.
 
 #[path = "../tests/acceptance/classic.rs"]
 mod classic;
@@ -49,7 +50,8 @@ fn main() -> ExitCode {
         }
         if name == "link-sharing" {
             println!(
-                "\nclassic's three rules on the traffic of AO, share of the link by flow\n{}",
+                "\nLink shares by flow: the three link-sharing rules of `classic`, on the traffic of the \
+                 ancestor-only (AO) experiment\n{}",
                 sharing::side_by_side()
             );
         }

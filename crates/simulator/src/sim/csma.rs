@@ -6,8 +6,8 @@
 //! other. Both then jam for 96 bit times, and wait 96 more and a number of slots of 512 bit times.
 //! That number is random, from 0 to 2^min(n, 10) - 1 after n collisions in a row. The station that
 //! has just sent begins with n = 0 and tends to win again: the capture effect. At the 16th
-//! collision of a frame the station `to` gives it up; `from`, which has a queue behind it, starts
-//! counting anew.
+//! collision of a frame, station 1 (`to` in a case) gives it up. Station 0 (`from`), which has a
+//! queue, keeps it and counts from 0.
 
 use altq_cases::random::Random;
 use altq_engine::units::{Nanos, Rate};
@@ -221,8 +221,8 @@ mod tests {
                     kinds[0] += 1;
                 }
                 1 => {
-                    // The ACK is over at 57.6 µs, later than one slot of 51.2 µs, so the data frame
-                    // starts 9.6 µs after it.
+                    // Station 1's frame of 72 bytes takes 57.6 µs, longer than one slot (51.2 µs).
+                    // So station 0 starts 9.6 µs after its end.
                     assert_eq!(
                         seen,
                         [(again + short, Outcome::Sent(1)), (again + short + 9_600 + long, Outcome::Sent(0))]

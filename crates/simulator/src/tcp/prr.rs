@@ -6,7 +6,8 @@ use super::congestion::Window;
 /// What was sent and delivered since the reduction began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prr {
-    /// Segments in flight when it began, for which the window then stands (RFC 6937 3: RecoverFS).
+    /// The window when the reduction began. It stands in for RecoverFS, the data then in flight
+    /// (RFC 6937 3).
     prior: u32,
     /// RFC 6937 3: prr_delivered.
     delivered: u32,
@@ -26,8 +27,8 @@ impl Prr {
     }
 
     /// Sets the window after an acknowledgement that delivered segments and left `in_flight`.
-    /// `progress`: it acknowledged by number and found no further loss, so that the slow start
-    /// reduction bound may be used (RFC 6937 3, SSRB; RFC 9937 6.2 makes that the rule).
+    /// `progress`: the acknowledgement number advanced and no further loss was found. Then the slow
+    /// start reduction bound may be used (RFC 6937 3, SSRB; RFC 9937 6.2 makes that the rule).
     pub fn acked(&mut self, window: &mut Window, delivered: u32, in_flight: u32, progress: bool) {
         if delivered == 0 {
             return;

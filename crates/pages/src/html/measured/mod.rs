@@ -86,8 +86,8 @@ fn raw(what: &str, file: &str, json: &str) -> Markup {
     }
 }
 
-/// The places of those of `bytes` that are shown, in their order: all, or the [`MOST_LINES`] with
-/// the most bytes.
+/// The indices into `bytes` of the lines that are shown, in ascending order: all, or those of the
+/// [`MOST_LINES`] largest.
 fn shown(bytes: &[u64]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..bytes.len()).collect();
     if places.len() > MOST_LINES {
@@ -98,7 +98,7 @@ fn shown(bytes: &[u64]) -> Vec<usize> {
     places
 }
 
-/// Says how many lines a chart leaves out.
+/// If a chart leaves lines out, says how many it shows and how many there are.
 fn left_out(all: usize, shown: usize, what: &str) -> Markup {
     html! {
         @if all > shown {
