@@ -1,22 +1,23 @@
-//! altq's own controller. docs/adapt.md says the same in words.
+//! altq's own controller. docs/adapt.md describes the same rules.
 //!
-//! - **Late answers.** Each reflector has a usual delay, and votes with the smaller of its last two
-//!   answers (`reflector.rs`), and with its last one while answers are late. The median of the
-//!   votes counts, so a minority that lies changes nothing, and is dropped after a while. A probe
-//!   that is overdue votes before its answer comes.
-//! - **Down fast.** If the median is above the target, the rate is cut by a tenth, and by a tenth
-//!   more for each further target, by half at most; again every 300 ms while the delay does not
-//!   fall. A cut begins at what the link really sends, because cutting a rate that is not used
-//!   drains nothing.
-//! - **Up while used and calm.** A 16th every 250 ms (27 % a second) up to near the *knee*, the
-//!   rate at which answers became late the last time; slowly around it (6 % a second); then fast
-//!   again. So on a line of constant rate the delay rises only every few seconds. CUBIC does the
-//!   same with the window of its last loss (RFC 9438 4.1).
+//! - **Late answers.** Each reflector has a usual delay. Its vote is by how much its answers take
+//!   longer: the smaller of its last two, but while answers are late its last one (`reflector.rs`).
+//!   The median of the votes counts, so a minority that lies changes nothing, and is dropped after
+//!   a while. A probe that is overdue votes before its answer comes.
+//! - **Down fast.** If the median exceeds the target plus the time of one 1500-byte packet, the
+//!   rate is cut by a tenth. It is cut by another tenth for each further target, by half at most;
+//!   again every 300 ms while the delay does not fall. A cut is taken from the rate that the link
+//!   really sends, because cutting a rate that is not used drains nothing. (It is taken from at
+//!   least half the set rate.)
+//! - **Up while used and calm.** The rate rises by a 16th every 250 ms (27 % a second), up to near
+//!   the *knee*: the rate at which answers became late the last time. Around the knee it rises
+//!   slowly (6 % a second), above it fast again. So on a line of constant rate the delay rises only
+//!   every few seconds. CUBIC also grows slowly near the window of its last loss (RFC 9438 4.1).
 //! - **Back to the base rate** while the link is not used: what was learnt about the line grows old
 //!   (as in cake-autorate).
-//! - **Silence.** A link that is used and gets no answers for a second has a dead line or seconds
-//!   of queue before it, and is cut. After ten seconds probes may as well be filtered somewhere, so
-//!   the rate goes back to the base: what the policy would be without `adapt`.
+//! - **Silence.** If a link is used and gets no answers for a second, its line is dead or seconds
+//!   of packets wait before it, so the rate is cut. After ten seconds it is as likely that probes
+//!   are filtered somewhere, so the rate goes back to the base, as if the policy had no `adapt`.
 
 use altq_engine::units::{Nanos, Rate};
 
@@ -27,9 +28,9 @@ use crate::reflector::Reflector;
 use crate::usage::Usage;
 use crate::{Answer, Controller, Decision, Load, Notice, Noticed, Reason, Sample, Settings};
 
-/// Follows a line by the delays of probes. The rate is always within the bounds of its settings,
-/// two changes are never closer together than [`LEAST_GAP`], and from 1 Mbit/s on rates between the
-/// bounds are whole kbit/s.
+/// Follows a line by the delays of probes. The rate is always within the bounds of the settings.
+/// Two changes are at least [`LEAST_GAP`] apart. Rates between the bounds are whole kbit/s from 1
+/// Mbit/s on.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     settings: Settings,
@@ -37,43 +38,45 @@ pub struct Adaptive {
     rate: u64,
     reflectors: Vec<Reflector>,
     usage: Usage,
-    /// The latest time that it was told.
+    /// The latest time of any call.
     now: Nanos,
     /// The time of the last call of `decide`.
     asked: Option<Nanos>,
-    /// When it changed the rate last.
+    /// When the rate changed last.
     changed: Option<Nanos>,
-    /// When it judged the reflectors last.
+    /// When the reflectors were judged last.
     judged: Option<Nanos>,
-    /// When a reflector that is counted answered last; before the first answer: when it began.
+    /// When a reflector that is not dropped answered last. Before the first answer: the time of the
+    /// first call of `decide`.
     heard: Option<Nanos>,
     /// True if a reflector has ever answered.
     ever_heard: bool,
-    /// Since when there has been no answer, if that was long enough to be a silence.
+    /// Since when there has been no answer, if it has been reported that no reflector answers.
     silent: Option<Nanos>,
     /// The cuts since answers became late.
     episode: Option<Episode>,
-    /// The rate at which answers became late the last time, and when.
+    /// The knee: the rate at which answers became late the last time, and when that was.
     knee: Option<(u64, Nanos)>,
-    /// A rate at which the delay fell in the last episode: the line carries that much. 0: none.
+    /// The highest rate at which the delay fell in the last episode: the line carries that much. 0:
+    /// none.
     resume: u64,
-    /// True if the rate must not be above the base, because a long silence is over.
+    /// True if the next change must bring the rate down to the base: a long silence has ended.
     again: bool,
     notices: Vec<Notice>,
 }
 
-/// The cuts from the time at which answers became late until they are no longer.
+/// The time from the first late answers until answers are calm again, with the cuts in it.
 #[derive(Clone, Copy, Debug)]
 struct Episode {
-    /// When the delay was compared last, or the rate was cut.
+    /// When the delay was compared last. The first time is that of the first cut.
     at: Nanos,
-    /// The delay then.
+    /// The delay at that time, or a lower one since.
     excess: Nanos,
     /// The highest rate at which the delay fell; 0: none yet.
     fell: u64,
 }
 
-/// What is known at a decision.
+/// What is known at a decision: the fields of [`Decision`], and how the link is used.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     excess: Nanos,
@@ -85,8 +88,8 @@ struct Seen {
 }
 
 impl Adaptive {
-    /// A controller for a link with this many reflectors, numbered from 0. Its rate is the base
-    /// rate until there are answers.
+    /// A controller for a link with this many reflectors, numbered from 0. Until there are answers
+    /// the rate is the base rate.
     pub fn new(settings: Settings, reflectors: usize) -> Adaptive {
         Adaptive {
             settings,
@@ -108,19 +111,20 @@ impl Adaptive {
         }
     }
 
-    /// By how much longer than usual an answer may take. A packet of 1500 bytes may be on the wire
-    /// when the probe comes, and takes longer at a low rate (cake-autorate compensates for it as
+    /// By how much longer than usual an answer may take: the target, plus the time of one 1500-byte
+    /// packet, which may be on the wire when the probe comes (cake-autorate adds this time as
     /// well).
     fn allowed(&self) -> Nanos {
         self.settings.target().saturating_add(Rate::bit_s(self.rate).time_for(1500))
     }
 
-    /// True if so little is sent that it delays nobody: an eighth of the rate, and nothing waits.
+    /// True if what is sent delays nobody: at most an eighth of the rate is sent, and no packet
+    /// waits.
     fn is_quiet(&self) -> bool {
         !self.usage.backlogged() && self.usage.sent().as_bit_s() <= self.rate / 8
     }
 
-    /// The votes of the reflectors that are counted, in order.
+    /// The votes of the reflectors that are not dropped, in ascending order.
     fn votes(&self) -> Vec<Nanos> {
         let (now, late, target) = (self.now, self.episode.is_some(), self.settings.target());
         let vote = |reflector: &Reflector| reflector.vote(now, late, target);
@@ -130,9 +134,10 @@ impl Adaptive {
         votes
     }
 
-    /// Judges which reflectors disagree with the median by more than the target, and by more than
-    /// half of it: votes of different age differ while the delay falls or rises fast. Needs three:
-    /// of two nobody knows which one is right.
+    /// Judges the reflectors. One disagrees if it differs from the median by more than the target
+    /// and by more than half the median (while the delay changes fast, votes of different age
+    /// differ). A reflector is dropped only while three or more vote: of two, nobody knows which
+    /// one is right.
     fn judge(&mut self) {
         let (now, late, target) = (self.now, self.episode.is_some(), self.settings.target());
         if self.judged.is_some_and(|at| now < at.saturating_add(JUDGE_EVERY)) {
@@ -151,7 +156,7 @@ impl Adaptive {
         }
     }
 
-    /// Says which reflectors are in another state than before.
+    /// Adds a notice for each reflector whose state has changed.
     fn tell(&mut self) {
         let now = self.now;
         for (at, reflector) in self.reflectors.iter_mut().enumerate() {
@@ -161,13 +166,13 @@ impl Adaptive {
         }
     }
 
-    /// Forgets what may no longer be so after a long time without answers or calls.
+    /// Forgets what a long time without answers or calls has made uncertain.
     fn begin_again(&mut self) {
         self.usage.clear();
         (self.episode, self.knee, self.resume, self.again) = (None, None, 0, true);
     }
 
-    /// Since when there has been no answer, and for how long that is.
+    /// Since when there has been no answer, and how long ago that is.
     fn silence(&mut self) -> (Nanos, Nanos) {
         let since = *self.heard.get_or_insert(self.now);
         (since, self.now.saturating_sub(since))
@@ -196,7 +201,8 @@ impl Adaptive {
         None
     }
 
-    /// Cuts the rate, unless the last cut is just made, or drains the queue already.
+    /// Cuts the rate, unless the last cut is less than [`CUT_EVERY`] ago, or already drains the
+    /// queue.
     fn cut(&mut self, reason: Reason, seen: Seen) -> Option<Decision> {
         let now = self.now;
         let fresh = match &mut self.episode {
@@ -216,8 +222,8 @@ impl Adaptive {
                 false
             }
         };
-        // A link that sends less than its rate is cut from what it sends, but by no more than half
-        // its rate: what it sends is measured over half a second, and may be a pause.
+        // The cut is taken from what the link sends, but from at least half its rate: what it sends
+        // is measured over half a second, in which it may have paused.
         let begin = seen.sent.clamp(self.rate / 2, self.rate);
         if fresh {
             self.episode = Some(Episode { at: now, excess: seen.excess, fell: 0 });
@@ -233,13 +239,14 @@ impl Adaptive {
     fn raise(&mut self, seen: Seen) -> Option<Decision> {
         let (rate, target) = (self.rate, self.settings.target());
         let step = if seen.excess <= target / 4 { rate / 16 } else { rate / 64 };
-        // The line carried the rate at which the last queue became shorter.
+        // The queue became shorter at the rate `resume`, so the line carries that rate.
         let mut after = rate.saturating_add(step.max(1)).max(std::mem::take(&mut self.resume));
         if self.knee.is_some_and(|(_, at)| self.now >= at.saturating_add(KNEE_FOR)) {
             self.knee = None;
         }
         if let Some((knee, _)) = self.knee {
-            // A rate that stops there must not count as below it.
+            // `below` is rounded as rates are, so that a rate which stopped there counts as having
+            // reached it.
             let (below, above) = (whole(knee - knee / 16), knee.saturating_add(knee / 16));
             if rate >= above {
                 self.knee = None;
@@ -252,7 +259,8 @@ impl Adaptive {
         self.change(after, Reason::Used, seen)
     }
 
-    /// Moves the rate towards the base by a 64th, at most once a second. `may_rise`: also upwards.
+    /// Moves the rate towards the base by a 64th, at most once a second. `may_rise`: whether it may
+    /// also rise.
     fn back_to_base(&mut self, reason: Reason, seen: Seen, may_rise: bool) -> Option<Decision> {
         if self.changed.is_some_and(|at| self.now < at.saturating_add(REST_EVERY)) {
             return None;
@@ -272,7 +280,7 @@ impl Adaptive {
         self.changed.is_none_or(|at| self.now >= at.saturating_add(LEAST_GAP))
     }
 
-    /// Sets the rate, within the bounds. `None` if that is what it is.
+    /// Sets the rate, within the bounds. `None` if the rate stays the same.
     fn change(&mut self, after: u64, reason: Reason, seen: Seen) -> Option<Decision> {
         let (from, to) = (self.settings.from().as_bit_s(), self.settings.to().as_bit_s());
         let (before, after) = (self.rate, whole(after).clamp(from, to));
@@ -342,7 +350,7 @@ impl Controller for Adaptive {
         let late = votes.iter().filter(|vote| **vote > allowed).count();
         let excess = middle(&votes).unwrap_or(0);
         let seen = Seen { excess, sent, used, backlogged, late, counted: votes.len() };
-        // Probes that are overdue vote for a second. After that they may as well be filtered.
+        // Overdue probes vote only for a second. After that they may as well be filtered.
         if votes.is_empty() || self.silence().1 >= SILENT {
             return self.without_votes(seen);
         }
@@ -358,7 +366,8 @@ impl Controller for Adaptive {
             self.resume = episode.fell;
         }
         if let Some(episode) = self.episode.as_mut().filter(|_| excess <= allowed) {
-            // If answers become late once more, that is compared with now, and not with the cut.
+            // If answers become late once more, their delay is compared with this one, and not with
+            // that at the last cut.
             episode.excess = episode.excess.min(excess);
         }
         if !self.may_change() {
@@ -367,8 +376,8 @@ impl Controller for Adaptive {
         if std::mem::take(&mut self.again) && self.rate > self.settings.base().as_bit_s() {
             return self.change(self.settings.base().as_bit_s(), Reason::Again, seen);
         }
-        // A link that sends less than the lowest rate is not what delays the answers: no rate that
-        // it may have would make it send less.
+        // A link that sends less than the lowest rate, and in which nothing waits, does not cause
+        // the delay: no rate within the bounds would make it send less.
         let ours = seen.backlogged || sent >= self.settings.from().as_bit_s();
         if excess > allowed && ours {
             self.cut(Reason::Late, seen)
@@ -391,13 +400,14 @@ impl Controller for Adaptive {
     }
 }
 
-/// The median of sorted votes; of two in the middle the lower one, so that a cut needs a majority.
+/// The median of sorted votes. If two are in the middle, it is the lower one, so that a cut needs a
+/// majority.
 fn middle(votes: &[Nanos]) -> Option<Nanos> {
     votes.get(votes.len().checked_sub(1)? / 2).copied()
 }
 
-/// A rate in whole kbit/s, rounded down, which is easier to read in a log; one of less than
-/// 1 Mbit/s as it is.
+/// A rate in whole kbit/s, rounded down, which is easier to read in a log. A rate of less than 1
+/// Mbit/s stays as it is.
 fn whole(rate: u64) -> u64 {
     if rate >= 1_000_000 { rate - rate % 1000 } else { rate }
 }

@@ -1,13 +1,14 @@
 //! The rate of a link whose capacity changes: LTE, cable, satellite.
 //!
-//! A shaper keeps the queue only while its rate is at most what the line carries. If the line
-//! becomes slower, packets wait in the modem or in the base station instead, where nobody schedules
-//! them; if it becomes faster, the shaper wastes it. A [`Controller`] follows the line: it is told
-//! how long probes took and how much the link sent, and says which rate the link should have.
+//! Packets wait in the shaper only while its rate is at most what the line carries. If the line
+//! becomes slower, they wait in the modem or in the base station instead, where nobody schedules
+//! them; if it becomes faster, the shaper wastes capacity. A [`Controller`] follows the line: it is
+//! told how long probes took, how much the link sent and whether packets wait, and decides which
+//! rate the link should have.
 //!
-//! Everything here is pure. Time is an argument, nothing is read or sent, numbers are whole. So the
-//! simulator runs a controller in virtual time, `altq run` runs it beside the loop, and both get
-//! the same rates for the same samples on every machine.
+//! Everything here is pure: time is an argument, nothing is read or sent, and numbers are whole. So
+//! the simulator can run a controller in virtual time, and `altq run` beside the loop. The same
+//! samples and loads give the same rates on every machine.
 //!
 //! [`Adaptive`] is altq's controller; docs/adapt.md has its rules and their sources.
 //!
@@ -18,7 +19,7 @@
 //! let mbit = Rate::mbit_s;
 //! let settings = Settings::new(mbit(20), mbit(5), mbit(60), 30_000_000);
 //! let mut controller = Adaptive::new(settings, 1);
-//! // The first answer takes 40 ms, the next two 140 ms: more than 30 ms longer than usual.
+//! // The first answer takes 40 ms, the next two take 140 ms: more than 30 ms longer than usual.
 //! for (at, delay) in [(0, 40), (250, 140), (500, 140)] {
 //!     let (now, answer) = (at * 1_000_000, Answer::After(delay * 1_000_000));
 //!     controller.heard(Sample { at: now, reflector: 0, sent: now, answer });
@@ -55,8 +56,9 @@ impl Settings {
     /// the bounds, which the rate never leaves. `target`: by how much longer than usual an answer
     /// may take, in nanoseconds.
     ///
-    /// Values that do not fit together are moved to the nearest that do: `from` and `target` are at
-    /// least 1, `to` is at least `from`, `base` lies between them.
+    /// Values that do not fit together are moved to the nearest that do: `from` is at least 1 bit/s
+    /// and `target` at least 1 ns, `to` is at least `from`, and `base` lies between `from` and
+    /// `to`.
     pub fn new(base: Rate, from: Rate, to: Rate, target: Nanos) -> Settings {
         let from = from.max(Rate::bit_s(1));
         let to = to.max(from);
@@ -87,55 +89,54 @@ impl Settings {
 /// What became of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The answer took this long, in nanoseconds. It is the round trip, or the time in one
-    /// direction by the clocks of both ends, whose difference may make it negative: only changes
-    /// count.
+    /// The answer took this long, in nanoseconds. It is the round trip, or the delay in one
+    /// direction, measured with the clocks of both ends. If those differ, it may be negative; that
+    /// does no harm, because only changes count.
     After(i64),
-    /// There was no answer within [`DEADLINE`]. If one comes later all the same, it is a sample of
-    /// its own.
+    /// There was no answer within [`DEADLINE`]. An answer that comes later is a sample of its own.
     Lost,
 }
 
 /// What a probe measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When the answer came, or when it was given up.
+    /// When the answer came, or when the probe was given up.
     pub at: Nanos,
-    /// The number of the reflector, from 0. Numbers that the controller was not made for are
-    /// ignored.
+    /// The number of the reflector, from 0. Samples of a number that the controller does not have
+    /// are ignored.
     pub reflector: usize,
     /// When the probe was sent.
     pub sent: Nanos,
-    /// What became of it.
+    /// What became of the probe.
     pub answer: Answer,
 }
 
-/// What the link did up to now.
+/// What the link has sent, and whether packets wait in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The present time.
     pub at: Nanos,
-    /// Bytes that the link charged for packets it has sent, since it began. Fewer than before mean
-    /// that it began anew.
+    /// The charged bytes of all packets that the link has sent since it began. A smaller number
+    /// than before means that the link began anew.
     pub sent_bytes: u64,
     /// True if packets wait in the link.
     pub backlogged: bool,
 }
 
-/// Says which rate a link should have. Times of samples and loads must not decrease, but an earlier
-/// one does no harm: it counts as the latest one.
+/// Decides which rate a link should have. Times of samples and loads should not decrease. A time
+/// before the latest one counts as the latest one.
 pub trait Controller {
-    /// A probe was sent to a reflector. Of [`Sample::sent`] the same time is expected.
+    /// A probe was sent to a reflector. [`Sample::sent`] of its sample must have the same time.
     fn probed(&mut self, at: Nanos, reflector: usize);
 
     /// Takes what a probe measured.
     fn heard(&mut self, sample: Sample);
 
-    /// Takes what the link did, and decides whether its rate changes now. It should be called about
-    /// every [`TICK`]; calls at other times, more often or more rarely, do no harm.
+    /// Takes the link's load, and decides whether its rate changes now. It should be called about
+    /// every [`TICK`]; calls that come more often or more rarely do no harm.
     fn decide(&mut self, load: Load) -> Option<Decision>;
 
-    /// Takes what else there was to say since the last call, in order of time.
+    /// The notices since the last call, in order of time. Each is returned once.
     fn notices(&mut self) -> Vec<Notice>;
 
     /// The rate that the link should have now.

@@ -1,4 +1,4 @@
-//! A host that answers probes: its usual delay, its last answers, and whether it is believed.
+//! A host that answers probes: its usual delay, its last answers, and whether its vote counts.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ use crate::said::Health;
 pub(crate) struct Reflector {
     /// The usual delay, against which answers are measured.
     usual: Option<i64>,
-    /// The usual time from a probe to its answer. It differs from the usual delay where delays are
-    /// of one direction.
+    /// The usual time from a probe to its answer. It differs from the usual delay if delays are
+    /// measured one way (ICMP timestamps).
     usual_wait: Option<i64>,
     /// The last answer and the one before it: when each came, and how long it took.
     answers: [Option<(Nanos, i64)>; 2],
-    /// When the probes were sent that may still be answered.
+    /// The times at which the probes were sent that may still be answered.
     waiting: VecDeque<Nanos>,
     /// Lost probes since the last answer.
     lost: u32,
-    /// Judgements in which it disagreed with the others, less those in which it agreed.
+    /// How many more judgements it disagreed in than it agreed in; 0 to [`MOST_STRIKES`].
     strikes: u32,
     /// Whether it is dropped.
     dropped: bool,
-    /// What was said of it last.
+    /// The state that `news` returned last.
     health: Health,
 }
 
@@ -38,9 +38,10 @@ impl Reflector {
         self.waiting.push_back(at);
     }
 
-    /// Takes the answer to the probe that was sent at `sent`. The usual delay falls to it at once:
-    /// nothing makes a packet faster than the way is long. It rises by `1 / rise` of what the
-    /// answer took longer, of which 64 ms count.
+    /// Takes the answer to the probe that was sent at `sent`. A shorter delay becomes the usual
+    /// delay at once: no packet is faster than the empty path allows. If the answer took longer,
+    /// the usual delay rises by `1 / rise` of the difference. At most 64 ms of the difference
+    /// count.
     pub fn answered(&mut self, at: Nanos, sent: Nanos, delay: i64, rise: i64) {
         let wait = i64::try_from(at.saturating_sub(sent)).unwrap_or(i64::MAX);
         self.usual = Some(moved(self.usual, delay, rise));
@@ -56,7 +57,7 @@ impl Reflector {
         self.settled(sent);
     }
 
-    /// Probes up to this one are answered or lost. (Packets of one way keep their order.)
+    /// Probes up to this one are answered or lost. (Packets on the same path keep their order.)
     fn settled(&mut self, sent: Nanos) {
         while self.waiting.front().is_some_and(|at| *at <= sent) {
             self.waiting.pop_front();
@@ -64,12 +65,12 @@ impl Reflector {
     }
 
     /// Its vote: by how much longer than usual its answers take. `late`: whether answers are late
-    /// already; then its last answer counts alone, because it shows sooner that the delay falls.
+    /// already; then only its last answer counts, because it shows sooner that the delay falls.
     ///
-    /// A probe that should have been answered long ago votes before its answer comes: if the line
-    /// becomes five times slower, an answer may take seconds, and all that time the queue would
-    /// grow. It counts for the time that it is overdue, less `target` until answers are late,
-    /// because one packet may be late by accident.
+    /// An overdue probe votes before its answer comes: if the line becomes five times slower, an
+    /// answer may take seconds, and all that time the queue would grow. Its vote is the time by
+    /// which it is overdue. While answers are not late yet, `target` is subtracted, because one
+    /// packet may be late by accident.
     pub fn vote(&self, now: Nanos, late: bool, target: Nanos) -> Option<Nanos> {
         if self.is_dead(now) {
             return None;
@@ -79,14 +80,15 @@ impl Reflector {
         answered.map(|excess| excess.max(overdue)).or((overdue > 0).then_some(overdue))
     }
 
-    /// For how long the first probe that waits should have been answered.
+    /// By how much the oldest unanswered probe is overdue.
     fn overdue(&self, now: Nanos) -> Nanos {
         let (Some(sent), Some(usual)) = (self.waiting.front(), self.usual_wait) else { return 0 };
         longer(i64::try_from(now.saturating_sub(*sent)).unwrap_or(i64::MAX), usual)
     }
 
     /// By how much longer than usual its answers take: the smaller of its last two, because one
-    /// late answer may be a retransmission of the radio link. `None` if they are too old.
+    /// late answer may be a retransmission of the radio link. `None` if they are too old, or too
+    /// far apart.
     fn excess(&self, now: Nanos) -> Option<Nanos> {
         let usual = self.usual?;
         let [Some((last_at, last)), Some((before_at, before))] = self.answers else { return None };
@@ -96,14 +98,14 @@ impl Reflector {
         Some(longer(last.min(before), usual))
     }
 
-    /// The same of its last answer alone, which shows sooner that the delay falls.
+    /// By how much longer than usual its last answer took. `None` if it is too old.
     fn last_excess(&self, now: Nanos) -> Option<Nanos> {
         let (at, delay) = self.answers[0]?;
         (at.saturating_add(SILENT) >= now).then_some(longer(delay, self.usual?))
     }
 
-    /// Judges whether it agrees with the others, and drops it or takes it back. `may_drop`: whether
-    /// enough others remain.
+    /// Counts one judgement, and drops the reflector or takes it back. `agrees`: whether it agreed
+    /// with the others. `may_drop`: whether enough others remain.
     pub fn judge(&mut self, agrees: bool, may_drop: bool) {
         self.strikes = if agrees { self.strikes.saturating_sub(1) } else { (self.strikes + 1).min(MOST_STRIKES) };
         if self.strikes >= STRIKES && may_drop {
@@ -113,7 +115,7 @@ impl Reflector {
         }
     }
 
-    /// Whether it is dropped, because it disagreed with the others for long.
+    /// Whether it is dropped: it disagreed with the others for long.
     pub fn is_dropped(&self) -> bool {
         self.dropped
     }
@@ -124,8 +126,8 @@ impl Reflector {
         self.waiting.clear();
     }
 
-    /// Several probes are lost, and the last answer is long ago. (Behind a queue of seconds probes
-    /// are lost, and answered all the same.)
+    /// Several probes are lost, and the last answer is long ago. (Behind a queue of several
+    /// seconds, probes count as lost although their answers still come.)
     fn is_dead(&self, now: Nanos) -> bool {
         self.lost >= DEAD_AFTER && self.answers[0].is_none_or(|(at, _)| at.saturating_add(DEAD_FOR) <= now)
     }
@@ -145,10 +147,10 @@ impl Reflector {
     }
 }
 
-/// Most probes of a reflector that are remembered: those of 16 s.
+/// The largest number of unanswered probes that is remembered: 16 s of them.
 const MOST_WAITING: usize = 64;
 
-/// The usual delay after another one was measured.
+/// The new usual delay, after an answer with this delay.
 fn moved(usual: Option<i64>, delay: i64, rise: i64) -> i64 {
     match usual {
         Some(usual) if delay >= usual => {
@@ -159,8 +161,8 @@ fn moved(usual: Option<i64>, delay: i64, rise: i64) -> i64 {
     }
 }
 
-/// By how much a delay is longer than the usual one. It may be shorter if the usual delay has risen
-/// since.
+/// By how much a delay is longer than the usual one. 0 if it is shorter: the usual delay may have
+/// risen since.
 fn longer(delay: i64, usual: i64) -> Nanos {
     u64::try_from(delay.saturating_sub(usual)).unwrap_or(0)
 }
@@ -182,10 +184,11 @@ mod tests {
         assert_eq!(reflector.excess(0), None);
         reflector.answered(at(0), at(0), 40 * MS, RISE);
         assert_eq!((reflector.usual, reflector.excess(at(0))), (Some(40 * MS), None));
-        // 64 ms longer raise it by a 256th: 0.25 ms. The smaller of the two answers is 40 ms.
+        // The answer took 64 ms longer, so the usual delay rises by 64 / 256 = 0.25 ms. The smaller
+        // of the two answers is 40 ms.
         reflector.answered(at(250), at(250), 104 * MS, RISE);
         assert_eq!((reflector.usual, reflector.excess(at(250))), (Some(40_250_000), Some(0)));
-        // 104 - 40.25 = 63.75 ms, a 256th of it is 249,023 ns.
+        // 104 - 40.25 = 63.75 ms; a 256th of that is 249,023 ns.
         reflector.answered(at(500), at(500), 104 * MS, RISE);
         assert_eq!((reflector.usual, reflector.excess(at(500))), (Some(40_499_023), Some(63_500_977)));
         // Quiet: an eighth of 63,500,977.
@@ -241,12 +244,13 @@ mod tests {
             reflector.judge(true, true);
         }
         assert_eq!((reflector.is_dropped(), reflector.news(0), reflector.news(0)), (false, Some(Health::Good), None));
-        // Too few others: it stays, and is dropped when there are enough.
+        // Too few others remain: it is not dropped. It is dropped at the next judgement with enough
+        // others.
         (0..1_000).for_each(|_| reflector.judge(false, false));
         assert!(!reflector.is_dropped());
         reflector.judge(false, true);
         assert!(reflector.is_dropped());
-        // Of all judgements 240 are remembered.
+        // The count went up to 240 only, so it is used up by 240 agreements.
         (0..239).for_each(|_| reflector.judge(true, true));
         assert!(reflector.is_dropped());
         reflector.judge(true, true);
@@ -276,14 +280,15 @@ mod tests {
         reflector.answered(at(290), at(250), 40 * MS, RISE);
         reflector.probed(at(500));
         reflector.probed(at(750));
-        // 500 + 40 ms is its time; until 570 ms the target hides it.
+        // The probe of 500 ms is due at 540 ms. The target of 30 ms is subtracted, so its vote
+        // stays 0 until 570 ms.
         assert_eq!([540, 570, 600].map(|now| ms(reflector.vote(at(now), false, target))), [0, 0, 30].map(Some));
         assert_eq!([540, 600].map(|now| ms(reflector.vote(at(now), true, target))), [0, 60].map(Some));
-        // The first probe is lost, the second one is overdue since 790 ms.
+        // The probe of 500 ms is lost. That of 750 ms has been overdue since 790 ms.
         reflector.lost(at(500));
         assert_eq!(ms(reflector.vote(at(1_290), true, target)), Some(500));
-        // It is answered after 600 ms; nothing is overdue any more. 560 ms are longer than usual,
-        // less a 256th of 64.
+        // It is answered after 600 ms, so nothing is overdue any more. The answer took 560 ms
+        // longer than usual. The usual delay has risen by 64 / 256 ms, which is subtracted.
         reflector.answered(at(1_350), at(750), 600 * MS, RISE);
         assert_eq!(reflector.vote(at(1_400), true, target), Some(559_750_000));
         // Three probes are lost. Three seconds after its last answer it is dead, and does not vote.

@@ -1,4 +1,4 @@
-//! What a controller says: decisions with their reasons, and what happened to reflectors.
+//! What a controller reports: decisions with their reasons, and what happened to reflectors.
 
 use std::fmt;
 
@@ -15,14 +15,14 @@ pub struct Decision {
     pub after: Rate,
     /// Why.
     pub reason: Reason,
-    /// By how much longer than usual answers take, in nanoseconds; for [`Reason::Silent`] and
-    /// [`Reason::Blind`]: for how long there was no answer.
+    /// By how much longer than usual answers take, in nanoseconds. With [`Reason::Silent`] and
+    /// [`Reason::Blind`] it is the time without any answer.
     pub excess: Nanos,
-    /// What the link sent of late.
+    /// What the link sent over the last half second.
     pub sent: Rate,
     /// Reflectors whose answers were late.
     pub late: usize,
-    /// Reflectors that were counted.
+    /// Reflectors that voted.
     pub counted: usize,
 }
 
@@ -44,7 +44,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// One word for it, for logs and results: `late`, `silent`, `used`, `unused`, `blind`, `again`.
+    /// The reason as one word, for logs and results: `late`, `silent`, `used`, `unused`, `blind`,
+    /// `again`.
     pub const fn word(self) -> &'static str {
         match self {
             Reason::Late => "late",
@@ -77,7 +78,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Something that happened beside a change of the rate.
+/// Something worth reporting that is not a change of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// When.
@@ -112,7 +113,7 @@ pub enum Health {
 }
 
 impl Notice {
-    /// One line. `reflectors`: their names, by number.
+    /// The notice as one line. `reflectors`: their names, by number.
     pub fn text(&self, reflectors: &[String]) -> String {
         match self.what {
             Noticed::Silence => "no reflector answers".to_owned(),

@@ -6,11 +6,11 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 
 use crate::Load;
 
-/// What is sent is measured over this long: ten readings at [`TICK`](crate::TICK), so that a burst
-/// does not look like a rate.
+/// The time over which the sent rate is measured: ten readings, one each [`TICK`](crate::TICK). It
+/// is so long that a burst does not look like a rate.
 const WINDOW: Nanos = 500_000_000;
 
-/// Readings closer together than this are left out, so that there are a few dozen at most.
+/// Readings closer together than this are left out, so that there are at most a few dozen.
 const LEAST: Nanos = 10_000_000;
 
 /// The last readings of a link's load.
@@ -30,7 +30,8 @@ impl Usage {
             }
         }
         self.readings.push_back(load);
-        // The first reading is the last one that is at least a window old.
+        // Of the readings that are at least a window old only the newest is kept: it is the first
+        // one.
         while self.readings.get(1).is_some_and(|second| second.at.saturating_add(WINDOW) <= load.at) {
             self.readings.pop_front();
         }
@@ -41,7 +42,7 @@ impl Usage {
         self.readings.clear();
     }
 
-    /// What was sent over the window; 0 while there are fewer than two readings.
+    /// The rate that was sent over the window; 0 while there are fewer than two readings.
     pub fn sent(&self) -> Rate {
         let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else { return Rate::ZERO };
         let time = u128::from(last.at - first.at);
@@ -73,7 +74,7 @@ mod tests {
         usage.read(load(250, 1_000, true));
         usage.read(load(500, 63_500, false));
         assert_eq!((usage.sent(), usage.backlogged()), (Rate::mbit_s(1), true));
-        // From 250 ms on: 62,500 bytes and as many again in 500 ms.
+        // From 250 ms on: twice 62,500 bytes in 500 ms.
         usage.read(load(750, 126_000, false));
         assert_eq!((usage.sent(), usage.backlogged()), (Rate::mbit_s(2), false));
         // A reading that comes too soon is left out; a link that began anew has only one reading.

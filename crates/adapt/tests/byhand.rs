@@ -33,7 +33,8 @@ fn rates(decisions: &[Decision]) -> Vec<(Nanos, u64, Reason)> {
     decisions.iter().map(|one| (one.at / MS, one.after.as_bit_s() / 1000, one.reason)).collect()
 }
 
-/// 18 Mbit/s and no backlog: a link of more than 24 Mbit/s is not used by that.
+/// 18 Mbit/s and no backlog: less than three quarters of any rate above 24 Mbit/s, so such a link
+/// counts as not used.
 const BELOW: (Rate, bool) = (Rate::mbit_s(18), false);
 
 #[test]
@@ -47,14 +48,14 @@ fn up_by_a_sixteenth_while_used_and_calm() {
 
 #[test]
 fn the_first_cut() {
-    // A base of 20 Mbit/s, where one of 1500 bytes takes 0.6 ms: 30.6 ms are allowed.
+    // At the base of 20 Mbit/s a packet of 1500 bytes takes 0.6 ms, so 30.6 ms are allowed.
     let settings = Settings::new(mbit(20), mbit(5), mbit(20), 30 * MS);
     let mut controller = Adaptive::new(settings, 3);
     assert!(told(&mut controller, 3, (0, 2_000), 40, (mbit(20), true)).is_empty(), "it cannot rise above 20");
-    // The second late answer of each is that of 2,250 ms. The first one has raised the usual delay
-    // by a 256th of 64 ms, 0.25 ms, the second by as much. So the smaller of the two is
-    // 140 - 40.5 = 99.5 ms above it, 68.9 above what is allowed: 100 + 229 thousandths of 20
-    // Mbit/s.
+    // The second late answer of each reflector comes at 2,250 ms. Both late answers have raised the
+    // usual delay by a 256th of 64 ms each, to 40.5 ms. So the smaller of the two is 140 - 40.5 =
+    // 99.5 ms longer than usual, which exceeds what is allowed by 68.9 ms. The cut is 100 + 229
+    // thousandths of 20 Mbit/s.
     let decisions = told(&mut controller, 3, (2_000, 2_300), 140, (mbit(20), true));
     assert_eq!(rates(&decisions), [(2_250, 13_420, Reason::Late)]);
     let first = decisions[0];
@@ -66,9 +67,10 @@ fn the_first_cut() {
 fn a_delay_that_does_not_fall_is_cut_by_half_and_half_again() {
     let mut controller = Adaptive::new(usual(), 3);
     told(&mut controller, 3, (0, 250), 40, (mbit(20), true));
-    // 2 s are far beyond the target, so a cut is by half: of the 20 Mbit/s that are sent, then,
-    // 300 ms later, of the rate, which is lower by now. Then it is the lowest rate. At 250 ms the
-    // smaller of each reflector's two answers is still 40 ms, so there the rate rises once more.
+    // 2 s are far beyond the target, so each cut is by half: first of the 20 Mbit/s that are sent,
+    // then, 300 ms later, of the rate, which is lower than what is sent by now. That is the lowest
+    // rate. At 250 ms the smaller of each reflector's two answers is still 40 ms, so the rate rises
+    // once more.
     let decisions = told(&mut controller, 3, (250, 2_000), 2_040, (mbit(20), true));
     let expected = [(250, 21_250, Reason::Used), (500, 10_000, Reason::Late), (800, 5_000, Reason::Late)];
     assert_eq!(rates(&decisions), expected);
@@ -79,14 +81,15 @@ fn a_queue_that_drains_needs_no_second_cut() {
     let (mut controller, busy) = (Adaptive::new(usual(), 3), (mbit(20), true));
     told(&mut controller, 3, (0, 250), 40, busy);
     let decisions = told(&mut controller, 3, (250, 750), 140, busy);
-    // As in the first cut, of the 20 Mbit/s that are sent. 12,000 bits at 21.25 Mbit/s take 0.56
-    // ms.
+    // The cut is as in `the_first_cut`, of the 20 Mbit/s that are sent. 12,000 bits at 21.25 Mbit/s
+    // take 0.56 ms.
     assert_eq!(rates(&decisions), [(250, 21_250, Reason::Used), (500, 13_420, Reason::Late)]);
-    // 300 ms after the cut the last answers are 59 ms above the usual delay, not 99: it falls.
+    // 300 ms after the cut the last answers take 59 ms longer than usual, no longer 99 ms: the
+    // queue drains.
     assert!(told(&mut controller, 3, (750, 1_000), 100, busy).is_empty());
-    // 19 ms are less than the target, and more than half of it: nothing changes.
+    // 19 ms are less than the target, but more than half of it: nothing changes.
     assert!(told(&mut controller, 3, (1_000, 1_250), 60, busy).is_empty());
-    // Calm. A 16th more: 13.42 · 17/16 = 14.25875.
+    // Answers are calm, so the rate rises by a 16th: 13.42 · 17/16 = 14.25875.
     assert_eq!(rates(&told(&mut controller, 3, (1_250, 1_300), 40, busy)), [(1_250, 14_258, Reason::Used)]);
 }
 
@@ -134,8 +137,9 @@ fn a_longer_route_is_accepted_while_the_link_is_quiet() {
     let mut controller = Adaptive::new(usual(), 3);
     let (quiet, busy) = ((mbit(1), false), (mbit(20), true));
     told(&mut controller, 3, (0, 1_000), 40, quiet);
-    // The route becomes 100 ms longer. An eighth of the difference, of which 64 ms count, is added
-    // 4 times a second; after 5 s it is: 100 - 5 · 8 = 60 ms, then 15 times 7/8: 8.1 ms.
+    // The route becomes 100 ms longer. 4 times a second an eighth of the difference is added, of
+    // which at most 64 ms count. After 20 steps (5 s) the difference is 8.1 ms: 5 steps of 8 ms
+    // bring it to 60 ms, and 15 steps of an eighth to 60 · (7/8)^15.
     told(&mut controller, 3, (1_000, 6_000), 140, quiet);
     let decisions = told(&mut controller, 3, (6_000, 7_000), 140, busy);
     assert!(!decisions.is_empty() && decisions.iter().all(|one| one.reason == Reason::Used), "{decisions:?}");
@@ -147,16 +151,16 @@ fn nobody_answers() {
     told(&mut controller, 2, (0, 550), 40, (mbit(20), true));
     let rate = controller.rate();
     assert_eq!(rate, Rate::kbit_s(22_578));
-    // The last answers came at 500 ms. It rises as long as they are at most half a second old.
-    // After a second they do not count, and the link is used: half of the 20 Mbit/s that are sent,
-    // then half of the rate.
+    // The last answers came at 500 ms. The rate rises as long as they are at most half a second
+    // old. After a second they do not count, and the link is used, so the rate is cut: to half of
+    // the 20 Mbit/s that are sent, then to half of the rate.
     let decisions = told(&mut controller, 0, (550, 10_450), 0, (mbit(20), true));
     let (used, silent) = (Reason::Used, Reason::Silent);
     let expected = [(750, 23_989, used), (1_000, 25_488, used), (1_500, 10_000, silent), (1_800, 5_000, silent)];
     assert_eq!(rates(&decisions), expected);
     let notices = controller.notices();
     assert!(notices.iter().any(|one| one.what == Noticed::Silence && one.at == 1_500 * MS), "{notices:?}");
-    // After ten seconds it goes by no answers any more: 5 + 5/64 = 5.078125.
+    // After ten seconds the rate returns towards the base: 5 + 5/64 = 5.078125.
     let blind = told(&mut controller, 0, (10_450, 11_000), 0, (mbit(20), true));
     assert_eq!(rates(&blind), [(10_500, 5_078, Reason::Blind)]);
     // Each second a 64th: after 120 s it would be 5 · (65/64)^120 = 32, so the base is reached.
@@ -178,7 +182,8 @@ fn after_a_long_silence_it_begins_at_the_base_at_most() {
     let mut controller = Adaptive::new(usual(), 1);
     told(&mut controller, 1, (0, 1_050), 40, (mbit(20), true));
     assert_eq!(controller.rate(), Rate::kbit_s(25_488));
-    // Suspended for a minute: no calls. Two answers after that count, those of 61.25 and 61.5 s.
+    // The process is suspended for a minute: no calls come. Two answers are needed after that,
+    // those of 61.25 and 61.5 s.
     let decisions = told(&mut controller, 1, (61_000, 61_550), 40, BELOW);
     assert_eq!(rates(&decisions), [(61_500, 20_000, Reason::Again)]);
 }
@@ -200,8 +205,8 @@ fn a_reflector_that_disagrees_is_dropped_and_taken_back() {
         }));
     };
     (0..4).for_each(|n| step(&mut controller, n * 250, 40));
-    // Its answer of 1,000 ms is not confirmed. It disagrees at 1,250, 1,500, …; the 20th time at
-    // 6,000 ms.
+    // The late answer of 1,000 ms alone does not change its vote. It disagrees at 1,250, 1,500, …,
+    // and for the 20th time at 6,000 ms.
     (4..40).for_each(|n| step(&mut controller, n * 250, 540));
     assert_eq!(controller.rate(), mbit(20));
     // Up to 9,750 ms it has disagreed 35 times. So it must agree 35 times, from 10,000 ms on.

@@ -1,5 +1,6 @@
-//! Controllers before lines that change. The bounds follow from the rules, with room: how long it
-//! takes until two thirds of the reflectors know, and by which part a cut lowers the rate.
+//! Controllers in front of lines that change. The limits of the tests follow from the rules, with
+//! some room: how long it takes until two of the three reflectors show a change, and by how much a
+//! cut lowers the rate.
 
 mod support;
 
@@ -7,7 +8,7 @@ use altq_adapt::{Adaptive, Controller, Health, Noticed, Reason};
 use altq_engine::units::{Nanos, SECOND};
 use support::{Line, MS, mbit, three};
 
-/// The delay that 95 % of the time was not exceeded, in ms.
+/// The 95th percentile of the queue's delay over time, in ms.
 fn p95(seen: &[(Nanos, u64, Nanos)]) -> Nanos {
     let mut waits: Vec<Nanos> = seen.iter().map(|(_, _, wait)| *wait).collect();
     waits.sort_unstable();
@@ -18,9 +19,9 @@ fn since(line: &Line<impl Controller>, at: Nanos) -> &[(Nanos, u64, Nanos)] {
     &line.seen[line.seen.partition_point(|(time, ..)| *time < at)..]
 }
 
-/// On a constant line the rate stays near the capacity: nothing is learnt anew. It probes above it
-/// by a 16th of the rate at which answers became late, at 6 % a second; the votes lag half a
-/// second, and a cut after that is of two or three tenths.
+/// On a constant line the rate stays near the capacity. It rises to a 16th above the rate at which
+/// answers became late, by 6 % a second. The votes lag by half a second, and the cut after that is
+/// two or three tenths.
 #[test]
 fn a_constant_line() {
     for capacity in [6, 12, 30, 55] {
@@ -45,15 +46,15 @@ fn a_line_faster_than_the_bound() {
     line.busy(30 * SECOND, mbit(1_000));
     assert_eq!(line.controller.rate(), mbit(60));
     assert!(line.decisions.iter().all(|one| one.reason == Reason::Used), "{:?}", line.decisions);
-    // 20 · (17/16)^n is 60 at n = 18.1: nineteen rises, 250 ms each, the first when each reflector
-    // has answered twice.
+    // 20 · (17/16)^n is 60 at n = 18.1: nineteen rises, 250 ms apart. The first comes when each
+    // reflector has answered twice.
     assert_eq!(line.decisions.len(), 19);
 }
 
-/// A line that falls to a fifth. Two probes are overdue by twice the target 0.3 s later; then come
-/// cuts every 0.3 s, the first of a tenth or two and three of half: 41, 36, 18, 9, 5 Mbit/s. So the
-/// rate is below the line within two seconds. The queue has grown by 4.1 s a second at first, to
-/// 2.8 s in all; it drains at 5 of 8 Mbit/s in 8 s.
+/// A line that falls to a fifth. After 0.3 s two probes are overdue by twice the target. Then the
+/// rate is cut every 0.3 s, first by one or two tenths, then three times by half: 41, 36, 18, 9, 5
+/// Mbit/s. So the rate is below the capacity within two seconds. The queue grows by 4.1 s per
+/// second at first, and to 2.8 s in all. Then 5 of 8 Mbit/s come in, and it drains within 8 s.
 #[test]
 fn a_line_that_falls() {
     let mut line = Line::new(three(), 3);
@@ -65,13 +66,13 @@ fn a_line_that_falls() {
     assert!(since(&line, 34 * SECOND).iter().all(|(_, _, wait)| *wait <= 250 * MS), "the queue has drained");
 }
 
-/// A cut line: nothing passes for five seconds. The rate falls to the lowest at once, and comes
-/// back: the queue of what was sent meanwhile drains, and the rate rises by 27 % a second.
+/// A line that is dead: nothing passes for five seconds. The rate soon falls to the lowest one.
+/// After that the queue of what was sent meanwhile drains, and the rate rises by 27 % a second.
 #[test]
 fn a_cut() {
     let mut line = Line::new(three(), 3);
     line.busy(20 * SECOND, mbit(30));
-    // One bit per millisecond, so that times are finite.
+    // The line carries one bit per millisecond, so that delays are finite.
     line.run(5 * SECOND, |_| 1_000, u64::MAX, |_, _, _| None);
     assert_eq!(line.controller.rate(), mbit(5));
     let lowest = line.decisions.iter().find(|one| one.after == mbit(5)).expect("cut");
@@ -81,8 +82,8 @@ fn a_cut() {
     assert!(since(&line, 40 * SECOND).iter().all(|(_, _, wait)| *wait <= 250 * MS));
 }
 
-/// A line that becomes faster is found: from 12 to 50 Mbit/s are 23.5 rises of a 16th, 5.9 s, and
-/// 2 s for the slow part around 12.
+/// A line that becomes faster: the rate follows. From 12 to 50 Mbit/s it takes 23.5 rises of a 16th
+/// (5.9 s), and 2 s for the slow part around 12 Mbit/s.
 #[test]
 fn a_line_that_rises() {
     let mut line = Line::new(three(), 3);
@@ -92,7 +93,7 @@ fn a_line_that_rises() {
     assert!(found.0 <= 31 * SECOND, "{} ms", found.0 / MS);
 }
 
-/// An idle line: the rate returns to the base and stays there, whatever the line does.
+/// An idle link: the rate returns to the base and stays there, whatever the line does.
 #[test]
 fn an_idle_line() {
     let mut line = Line::new(three(), 3);
@@ -104,13 +105,13 @@ fn an_idle_line() {
     assert_eq!((line.decisions.len(), line.controller.rate()), (asked, mbit(20)));
 }
 
-/// Reflectors of which one lies, in several ways: the rates are those of honest ones.
+/// One of three reflectors lies, in several ways: the rates are those with honest reflectors.
 #[test]
 fn a_liar_changes_no_rate() {
     let capacity = |at: Nanos| if at < 20 * SECOND { 30_000_000 } else { 12_000_000 };
     let mut honest = Line::new(three(), 3);
-    // All three are probed, but only the answers of two count here: what the third says must not
-    // matter, not even that it says nothing.
+    // All three are probed, but the third does not answer. Whatever it answers below, the rates
+    // must be like these.
     honest.run(60 * SECOND, capacity, u64::MAX, |at, _, delay| (at < 2).then_some(delay));
     let lies: [fn(Nanos, i64) -> Option<i64>; 5] = [
         |_, _| Some(1_000_000),
@@ -131,11 +132,11 @@ fn a_liar_changes_no_rate() {
     }
 }
 
-/// A reflector whose answers swing by half a second is dropped, and it is said so.
+/// A reflector whose answers swing by 0.9 s is dropped, and a notice reports it.
 #[test]
 fn a_liar_is_dropped() {
     let mut line = Line::new(three(), 3);
-    // It always says 200 ms more: that is its usual delay, so it agrees.
+    // Its answers always take 200 ms more: that is its usual delay, so it agrees.
     line.run(
         60 * SECOND,
         |_| 30_000_000,

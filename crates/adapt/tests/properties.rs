@@ -1,4 +1,4 @@
-//! What holds whatever the answers and the load are.
+//! Properties that hold for any answers and any load.
 
 mod support;
 
@@ -57,8 +57,8 @@ fn tell(controller: &mut Adaptive, all: &[(Nanos, Told)]) -> Vec<Decision> {
 }
 
 proptest! {
-    /// The rate never leaves its bounds, decisions tell the truth about it, and two changes are
-    /// never closer together than the least gap.
+    /// The rate never leaves its bounds, decisions report it truly, and two changes are never
+    /// closer together than the least gap.
     #[test]
     fn bounds_and_gaps(
         base in 1..100_000_000u64,
@@ -90,13 +90,13 @@ proptest! {
         prop_assert_eq!(tell(&mut first, &all), tell(&mut second, &all));
     }
 
-    /// Of two controllers that know the same, the one whose answers are later never has the higher
-    /// rate.
+    /// Two controllers have had the same history. The one whose next answers are later never has
+    /// the higher rate.
     #[test]
     fn later_answers_never_raise_the_rate(
         history in prop::collection::vec((30_000_000..130_000_000i64, any::<bool>()), 2..60),
-        // All of them are 64 ms longer than usual at least, so that they raise the usual delays by
-        // the same.
+        // All answers take at least 64 ms longer than usual, so that they raise the usual delays by
+        // the same amount.
         (one, more) in (200_000_000..900_000_000i64, 0..900_000_000i64),
         waits in any::<bool>(),
     ) {
@@ -152,9 +152,9 @@ proptest! {
     }
 }
 
-/// Whatever the reflectors did before: without any answer a link that is used is at its lowest rate
-/// within three seconds (1 s of silence, and cuts by half every 300 ms, rounded up to 350: 60, 30,
-/// 15, 7.5, 5 Mbit/s), and after a minute of silence on the way back to its base.
+/// Without any answer, a link that is used is at its lowest rate within three seconds: 1 s of
+/// silence, then cuts by half every 350 ms (300 ms, rounded up to the next call): 60, 30, 15, 7.5,
+/// 5 Mbit/s. After a minute of silence the rate is on its way back to the base.
 #[test]
 fn all_reflectors_are_dead() {
     let settings = Settings::new(mbit(20), mbit(5), mbit(60), 30 * MS);
@@ -180,6 +180,6 @@ fn all_reflectors_are_dead() {
         controller.decide(Load { at: now, sent_bytes: now / 100, backlogged: true });
         now += 50 * MS;
     }
-    // 49 steps at least: 5 · (65/64)^49 = 10.7.
+    // The rate has risen by at least 49 steps: 5 · (65/64)^49 = 10.7.
     assert!(controller.rate() >= mbit(10) && controller.rate() <= mbit(20), "{}", controller.rate());
 }

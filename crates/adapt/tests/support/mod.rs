@@ -21,8 +21,8 @@ pub fn usual() -> Settings {
     Settings::new(mbit(20), mbit(5), mbit(60), 30 * MS)
 }
 
-/// A link behind which a queue grows as soon as its rate exceeds the line's capacity. It is a
-/// fluid: the queue has whole bits, and is looked at every millisecond.
+/// A link and the line after it. A queue grows between them as soon as the link's rate exceeds the
+/// line's capacity. Traffic is a fluid of whole bits, in steps of a millisecond.
 pub struct Line<C: Controller> {
     /// What sets the rate.
     pub controller: C,
@@ -32,7 +32,7 @@ pub struct Line<C: Controller> {
     pub queue: u64,
     /// Bits that the line has carried.
     pub carried: u64,
-    /// What was decided.
+    /// The decisions so far.
     pub decisions: Vec<Decision>,
     /// Every 10 ms: the time, the rate in bit/s, the queue's delay.
     pub seen: Vec<(Nanos, u64, Nanos)>,
@@ -48,9 +48,10 @@ impl<C: Controller> Line<C> {
         Line { controller, now: 0, queue: 0, carried: 0, decisions, seen, reflectors, sent: 0, answers }
     }
 
-    /// Lets time pass. `capacity`: what the line carries in bit/s, at a time. `wanted`: what would
-    /// be sent if the link allowed it. `delay`: the delay that a reflector shows for a probe, given
-    /// its number, the time, and the true delay; `None`: it does not answer.
+    /// Lets time pass. `capacity`: what the line carries in bit/s at a given time. `wanted`: what
+    /// would be sent in bit/s if the link's rate allowed it. `delay`: the delay that a reflector
+    /// pretends for a probe, given the reflector's number, the time and the true delay; `None`: it
+    /// does not answer.
     pub fn run(
         &mut self,
         time: Nanos,
@@ -77,7 +78,8 @@ impl<C: Controller> Line<C> {
                     }
                 }
             }
-            // Answers come in the order of their times; of equal ones, in that of the probes.
+            // Answers come in the order of their times; those of the same time in the order of the
+            // probes.
             self.answers.sort_by_key(|answer| answer.0);
             while self.answers.first().is_some_and(|answer| answer.0 <= now) {
                 let (at, reflector, sent, shown) = self.answers.remove(0);
@@ -94,7 +96,7 @@ impl<C: Controller> Line<C> {
         }
     }
 
-    /// The line with honest reflectors, a constant capacity, and a link that always has packets.
+    /// Runs with honest reflectors, a constant capacity, and a link that always has packets.
     pub fn busy(&mut self, time: Nanos, capacity: Rate) {
         self.run(time, |_| capacity.as_bit_s(), u64::MAX, |_, _, delay| Some(delay));
     }
