@@ -23,8 +23,8 @@ fn flow(at: u64, family: u8) -> FlowKey {
     })
 }
 
-/// Packets of classes below `classes`, each with this part in thousand of 20 flows and the others
-/// of 100,000 flows.
+/// Packets of classes below `classes`. `known` of 1000 packets belong to 20 flows, the others to
+/// 100,000 flows.
 fn packets(classes: u32, known: u64, family: u8) -> Vec<(u32, FlowKey)> {
     let mut random = SplitMix64::new(1);
     let packet = |_| {

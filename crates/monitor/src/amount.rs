@@ -20,12 +20,12 @@ impl Amount {
         Amount { bytes, packets }
     }
 
-    /// What is left of both without `other`.
+    /// Both, minus those of `other`.
     pub fn less(self, other: Amount) -> Amount {
         Amount { bytes: self.bytes.saturating_sub(other.bytes), packets: self.packets.saturating_sub(other.packets) }
     }
 
-    /// The larger of each.
+    /// The larger bytes, and the larger packets.
     pub fn most(self, other: Amount) -> Amount {
         Amount { bytes: self.bytes.max(other.bytes), packets: self.packets.max(other.packets) }
     }

@@ -1,10 +1,11 @@
-//! The pieces of all classes that are busy, and of no more classes than a limit.
+//! The pieces (delays or flows of each second) of the classes that are busy, at most of a given
+//! number of classes.
 
 use altq_engine::spec::ClassId;
 
 use crate::steps::Steps;
 
-/// Something of each class that is busy.
+/// The pieces of each class that is busy.
 #[derive(Debug)]
 pub(crate) struct ByClass<T> {
     all: Vec<Option<Box<Steps<T>>>>,
@@ -13,7 +14,8 @@ pub(crate) struct ByClass<T> {
 }
 
 impl<T> ByClass<T> {
-    /// Room for classes with numbers below `classes`, of which at most `most` have something.
+    /// Room for classes with numbers below `classes`, of which at most `most` have pieces at a
+    /// time.
     pub(crate) fn new(classes: usize, most: usize) -> ByClass<T> {
         ByClass { all: (0..classes).map(|_| None).collect(), busy: 0, most }
     }
@@ -35,7 +37,7 @@ impl<T> ByClass<T> {
         place.get_or_insert_with(Box::default).push(now, piece, merge);
     }
 
-    /// Frees what no window needs any more.
+    /// Drops the pieces that no window needs any more.
     pub(crate) fn sweep(&mut self, now: u64) {
         for place in &mut self.all {
             if place.as_deref().is_some_and(|steps| steps.is_over(now)) {
@@ -45,8 +47,8 @@ impl<T> ByClass<T> {
         }
     }
 
-    /// Gives the classes other numbers: `new` has one for each old number, or none for a class that
-    /// is gone, whose pieces go.
+    /// Gives the classes other numbers: `new` has one for each old number, or `None` for a class
+    /// that is gone. Its pieces are dropped.
     pub(crate) fn renumber(&mut self, new: &[Option<ClassId>], classes: usize) {
         let old = std::mem::replace(&mut self.all, (0..classes).map(|_| None).collect());
         self.busy = 0;
@@ -65,7 +67,7 @@ impl<T> ByClass<T> {
         self.all.capacity() * size_of::<Option<Box<Steps<T>>>>() + held.sum::<usize>()
     }
 
-    /// The classes that have something.
+    /// The classes that have pieces.
     pub(crate) fn present(&self) -> impl Iterator<Item = (ClassId, &Steps<T>)> {
         (0..).zip(&self.all).filter_map(|(class, steps)| Some((class, steps.as_deref()?)))
     }

@@ -1,10 +1,10 @@
-//! The part that stands in the loop: the flows of each class, fed with every packet that leaves.
+//! The part that is in the loop: the flows of each class, fed with every packet that leaves.
 //!
 //! A class gets its counters with its first packet of a second and gives them back at the second's
-//! end, so classes that send nothing take four bytes. The loop gives full counters away
-//! ([`take`](Departures::take)) and gets empty ones back ([`give_back`](Departures::give_back)):
-//! whoever reads them never holds anything that the loop waits for. Once as many counters exist as
-//! classes are busy in a second, nothing is allocated any more.
+//! end, so classes that send nothing take four bytes. The loop hands over full counters
+//! ([`take`](Departures::take)) and gets empty ones back ([`give_back`](Departures::give_back)), so
+//! it never waits for their reader. Once there are as many counters as classes that are busy in a
+//! second, nothing is allocated any more.
 
 use altq_engine::classify::Mix;
 use altq_engine::spec::ClassId;
@@ -13,7 +13,8 @@ use crate::amount::Amount;
 use crate::flow::FlowKey;
 use crate::space_saving::SpaceSaving;
 
-/// Counters of a class. 64 of them list every flow that has more than 1/64 of the class's bytes.
+/// Counters for each class. 64 counters list every flow that has more than 1/64 of the class's
+/// bytes.
 pub const COUNTERS: usize = 64;
 
 /// The counters of one class in one second.
@@ -23,7 +24,7 @@ pub type FlowCounters = SpaceSaving<FlowKey>;
 #[derive(Debug)]
 pub struct Departures {
     mix: Mix,
-    /// By class: the place in `busy`, plus one; 0 is none.
+    /// By class: its place in `busy` plus one; 0: it has none.
     places: Vec<u32>,
     busy: Vec<(ClassId, FlowCounters)>,
     spare: Vec<FlowCounters>,
@@ -34,9 +35,9 @@ pub struct Departures {
 }
 
 impl Departures {
-    /// For classes with numbers below `classes`, of which at most `most` have counters in one
-    /// second, 5.9 kB each. `seed` must be secret: whoever knows it can choose flows that take
-    /// longer to find.
+    /// For classes with numbers below `classes`. At most `most` of them have counters in one
+    /// second, which take 5.9 kB each. `seed` must be secret: whoever knows it can choose flows
+    /// that take longer to find.
     pub fn new(classes: usize, most: usize, seed: u64) -> Departures {
         Departures {
             mix: Mix::new(seed),
@@ -49,8 +50,8 @@ impl Departures {
         }
     }
 
-    /// Makes room for class numbers below `classes`, after a change of the policy. Room is not
-    /// taken back.
+    /// Makes room for class numbers below `classes`, after a change of the policy. The room never
+    /// shrinks.
     pub fn set_classes(&mut self, classes: usize) {
         self.places.resize(classes.max(self.places.len()), 0);
     }
@@ -91,8 +92,8 @@ impl Departures {
     }
 
     /// Ends a second: adds the counters of all classes that have sent to `taken`, in the order of
-    /// their first packets. It must be called at the moment of which the engine's counters are
-    /// taken, because flows and counters add up only then.
+    /// their first packets. It must be called at the moment at which the engine's counters are
+    /// read; otherwise flows and counters do not add up.
     pub fn take(&mut self, taken: &mut Vec<(ClassId, FlowCounters)>) {
         for (class, _) in &self.busy {
             if let Some(place) = self.places.get_mut(*class as usize) {
@@ -103,13 +104,13 @@ impl Departures {
     }
 
     /// Ends the second of one class: takes its counters, if it has sent. It must be called at the
-    /// moment at which the engine's counters of this class are taken. What the class sends from now
+    /// moment at which the engine's counters of this class are read. What the class sends from now
     /// on belongs to its next second.
     pub fn take_class(&mut self, class: ClassId) -> Option<FlowCounters> {
         let place = std::mem::take(self.places.get_mut(class as usize)?);
         let at = (place as usize).checked_sub(1).filter(|at| *at < self.busy.len())?;
         let (_, counters) = self.busy.swap_remove(at);
-        // The last one has its place now.
+        // The last class of `busy` has this place now.
         if let Some((moved, _)) = self.busy.get(at)
             && let Some(place_of_moved) = self.places.get_mut(*moved as usize)
         {
@@ -126,13 +127,13 @@ impl Departures {
         }
     }
 
-    /// Packets that no counters were left for, since the start. They are in their class's counters,
-    /// and so in the rest that no flow is listed for.
+    /// Packets since the start for which no counters were left. The engine's counters of their
+    /// class include them, so they are in the rest for which no flow is listed.
     pub fn uncounted(&self) -> Amount {
         self.uncounted
     }
 
-    /// Bytes of memory held, without counters that were taken.
+    /// Bytes of memory held, without counters that are handed over.
     pub fn memory(&self) -> usize {
         let counters = self.busy.iter().map(|(_, counters)| counters).chain(&self.spare);
         self.places.capacity() * size_of::<u32>()
@@ -158,7 +159,8 @@ mod tests {
         for (class, at, bytes) in [(1, 10, 100), (2, 10, 200), (1, 11, 300), (1, 10, 50), (0, 12, 9), (8, 12, 9)] {
             departures.add(class, &flow(at), bytes);
         }
-        // Two classes have counters. The third one, and one whose number is too high, have none.
+        // Two classes have counters. The third class, and the one whose number is too high, have
+        // none.
         assert_eq!(departures.uncounted(), Amount::new(18, 2));
         let mut taken = Vec::new();
         departures.take(&mut taken);

@@ -1,5 +1,5 @@
-//! `altq.top/1`: a frame as JSON. It is what `altq.stat/1` says of each class, with the rates of
-//! the window, the flows, and the window's counts, so that a frame can be drawn elsewhere.
+//! `altq.top/1`: a frame as JSON. For each class it has what `altq.stat/1` has, and the rates,
+//! flows and counts of the window, so that a frame can be drawn elsewhere.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use crate::steps::Window;
 use crate::summary::Counted;
 use crate::tree::{self, Tree, TreeError};
 
-/// The name of the form.
+/// The name of the format.
 pub const SCHEMA: &str = "altq.top/1";
 
 /// All links at one time.
@@ -44,33 +44,33 @@ pub struct Link {
     pub name: String,
     /// `shaping`, `bypass` or `kernel`.
     pub state: String,
-    /// How packets come to altq; absent where none are shaped.
+    /// How packets come to altq; absent if none are shaped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// End of the window, on the loop's clock.
     pub at_ns: Nanos,
     /// The same moment in ns since 1970, if it is known.
     pub unix_ns: Option<u64>,
-    /// The time that was watched in the window. Rates and delays are about it, counters about the
-    /// time since the start.
+    /// The time that was watched in the window. Rates and delays cover it; counters cover the time
+    /// since the start.
     pub interval_ns: Nanos,
     /// Beginning of the window.
     pub from_ns: Nanos,
     /// The window that was asked for, in seconds: 1, 10 or 60.
     pub window_s: u32,
-    /// What watching and shaping cost.
+    /// What altq itself needs.
     #[serde(rename = "self", default, skip_serializing_if = "Option::is_none")]
     pub own: Option<Own>,
     /// The classes; the first is the link itself.
     pub classes: Vec<Class>,
 }
 
-/// What altq itself takes.
+/// What altq itself needs: how late it is, and how much of a processor it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Own {
     /// How late the loop's timers were, 99th percentile.
     pub loop_p99_ns: Option<Nanos>,
-    /// Of one processor, in percent.
+    /// The time of one processor that it takes, in percent.
     pub cpu_percent: Option<f64>,
 }
 
@@ -103,26 +103,26 @@ pub struct Class {
     pub overlimits: Option<u64>,
     /// How long packets waited in the window.
     pub sojourn_ns: Sojourn,
-    /// Rate in the window, of own bytes.
+    /// The rate sent in the window, in bytes of layer 3.
     pub rate_bit_s: u64,
-    /// What kept it from sending more.
+    /// What keeps it from sending more.
     pub limited_by: String,
     /// The rate that the policy guarantees it; null where it guarantees none.
     pub asked_bit_s: Option<u64>,
     /// The highest rate that the policy lets it reach, if that is known.
     pub ceiling_bit_s: Option<u64>,
-    /// Rate in the window, of charged bytes.
+    /// The rate that it got in the window, in charged bytes.
     pub got_bit_s: u64,
-    /// What of it was beyond guarantees: its own, or those of classes below it.
+    /// The part of `got_bit_s` beyond guarantees: its own, or those of classes below it.
     pub borrowed_bit_s: u64,
-    /// What others used of its guarantee, or of those of classes below it.
+    /// What others used of its guarantee, or of the guarantees of classes below it.
     pub lent_bit_s: u64,
     /// Counts of the window.
     pub window: Figures,
     /// The largest flows of the window, those first that have the most bytes for certain.
     pub flows: Vec<Flow>,
-    /// Bytes of the window that are not certain to belong to one of them: with their
-    /// `bytes_at_least` they are the window's `sent_bytes`. Null where no flows were asked for.
+    /// Bytes of the window that are not certain to belong to a listed flow. These and the flows'
+    /// `bytes_at_least` add up to the window's `sent_bytes`. Null if no flows were asked for.
     pub other_bytes: Option<u64>,
     /// What it got in each of the last seconds, the oldest first, if that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -189,7 +189,7 @@ impl Flow {
     }
 }
 
-/// What a document says beyond a frame, of one class.
+/// What a document says of a class beyond what a frame has.
 #[derive(Clone, Debug, Default)]
 pub struct More {
     /// Drops since the start, by reason.
@@ -204,9 +204,9 @@ pub struct More {
 
 impl Link {
     /// A document about a frame, in the order of the classes' numbers. `counters` are those since
-    /// the start, by class ([`Monitor::counters`](crate::Monitor::counters)); `more` is asked once
-    /// for each class. State, path, time of day and own figures are the caller's to set; the state
-    /// is `shaping`.
+    /// the start, by class ([`Monitor::counters`](crate::Monitor::counters)); `more` is called once
+    /// for each class. The state is `shaping`. The caller may set state, path, time of day and
+    /// altq's own figures.
     pub fn of(frame: &Frame, counters: &[Counters], mut more: impl FnMut(ClassId) -> More) -> Link {
         let classes = (0..).zip(&frame.rows).map(|(class, row)| {
             let counters = counters.get(class as usize).copied().unwrap_or_default();
@@ -230,8 +230,8 @@ impl Link {
         }
     }
 
-    /// The frame that a document is about. If several classes have a name, the first of them is
-    /// meant by `parent`.
+    /// The frame that a document is about. If several classes have the same name, a `parent` of
+    /// that name means the first of them.
     ///
     /// # Errors
     /// If its classes are no tree.
@@ -302,7 +302,7 @@ impl Class {
         }
     }
 
-    /// Its row; its own figures are those with all classes below it.
+    /// Its row. The row's own figures still include those of all classes below it.
     fn row(&self) -> Row {
         let rates =
             Rates { sent: self.rate_bit_s, got: self.got_bit_s, borrowed: self.borrowed_bit_s, lent: self.lent_bit_s };

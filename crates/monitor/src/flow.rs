@@ -1,4 +1,4 @@
-//! What makes packets one flow, and the hash by which a flow is found.
+//! Which packets are one flow, and the hash by which a flow is found.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,12 +8,12 @@ use altq_engine::headers::Key;
 
 /// A flow: source, destination, ports, protocol and DSCP.
 ///
-/// The DSCP belongs to it so that flows can be folded by DSCP exactly. An application that marks
-/// its packets differently in one connection is shown as several flows.
+/// The DSCP is part of it so that flows can be folded by DSCP exactly. A connection whose packets
+/// have several DSCPs is shown as several flows.
 ///
 /// It takes five words: two for each address (an IPv4 address is in the low half of the second),
-/// and one for ports, protocol, family and DSCP. All packets that are not IP are one flow, of zeros
-/// only.
+/// and one for ports, protocol, family and DSCP. All packets that are not IP are one flow, whose
+/// words are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey([u64; 5]);
 
@@ -35,8 +35,8 @@ impl FlowKey {
         FlowKey([(key.src >> 64) as u64, key.src as u64, (key.dst >> 64) as u64, key.dst as u64, rest])
     }
 
-    /// The same flow with another DSCP (0 to 63): a packet may leave with another one than it came
-    /// with.
+    /// The same flow with another DSCP (0 to 63): the DSCP of a packet may be changed before it
+    /// leaves.
     #[inline]
     pub fn with_dscp(mut self, dscp: u8) -> FlowKey {
         if self.family() != 0 {
@@ -45,8 +45,8 @@ impl FlowKey {
         self
     }
 
-    /// Its hash. A flow of IPv4 is hashed in two words, which costs one multiplication; one of IPv6
-    /// in six, which costs three.
+    /// Its hash. IPv4 flows are hashed as two words, which costs one multiplication; IPv6 flows as
+    /// six, which costs three.
     #[inline]
     pub fn hash(&self, mix: &Mix) -> u32 {
         let [src_high, src, dst_high, dst, rest] = self.0;
@@ -64,7 +64,7 @@ impl FlowKey {
         (self.0[4] >> 16) as u8
     }
 
-    /// Protocol behind all extension headers.
+    /// The protocol after all extension headers.
     pub fn protocol(&self) -> u8 {
         (self.0[4] >> 24) as u8
     }
@@ -128,7 +128,7 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// One end of a flow. Port 0 says that there is none.
+/// One end of a flow. Port 0 means that there is none.
 fn end(f: &mut fmt::Formatter<'_>, address: IpAddr, port: u16) -> fmt::Result {
     match (address, port) {
         (address, 0) => write!(f, "{address}"),

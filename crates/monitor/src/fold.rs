@@ -25,7 +25,7 @@ pub enum By {
     /// Address of one end.
     Host(Side),
     /// Prefixes of the addresses of one end. A prefix with less than `per_mille` thousandths of all
-    /// bytes, and of all packets, is folded into the next longer one above it.
+    /// bytes, and of all packets, is folded into the next shorter prefix that contains it.
     Prefix(Side, u32),
     /// Protocol and [service port](service).
     Port,
@@ -58,8 +58,8 @@ pub struct Group {
     /// What they have in common.
     pub label: Label,
     /// What they have for certain. Flows that the summary does not list may belong to the group as
-    /// well, so there is no error of a group alone: all groups together may have
-    /// [`Folded::others`] more.
+    /// well. So a group has no error of its own: all groups together may have [`Folded::others`]
+    /// more.
     pub at_least: Amount,
 }
 
@@ -109,8 +109,8 @@ fn host(flow: &FlowKey, side: Side) -> Option<IpAddr> {
     }
 }
 
-/// The port that says what a flow is: the lower of both. Services have low ports, and clients take
-/// theirs from the dynamic ports, which are the highest (RFC 6335 6).
+/// The port of a flow's service: the lower of its two ports. Services have low ports, and clients
+/// use the dynamic ports, which are the highest (RFC 6335 6).
 pub fn service(flow: &FlowKey) -> u16 {
     flow.sport().min(flow.dport())
 }
@@ -145,8 +145,7 @@ fn by_prefix(flows: &Summary<FlowKey>, side: Side, per_mille: u32) -> Vec<Group>
     groups
 }
 
-/// The names of protocols that most networks carry, as IANA's registry of protocol numbers has
-/// them, in lower case.
+/// The names of common protocols, as in IANA's registry of protocol numbers, in lower case.
 pub fn protocol_name(number: u8) -> Option<&'static str> {
     Some(match number {
         1 => "icmp",
@@ -243,13 +242,13 @@ mod tests {
         );
         assert_eq!(texts(&flows, By::Dscp), owned(&[("dscp 0", 1800), ("dscp 46", 300), ("not IP", 100)]));
         assert_eq!(texts(&flows, By::Protocol), owned(&[("tcp", 1600), ("udp", 300), ("icmp", 200), ("not IP", 100)]));
-        // 25 bytes are 1 % of all: both hosts stay.
+        // 1 % of all is 25 bytes: both hosts have more.
         assert_eq!(
             texts(&flows, By::Prefix(Side::Source, 10)),
             owned(&[("10.0.0.1/32", 1600), ("10.0.0.2/32", 500), ("not IP", 100)])
         );
-        // 30 % are 750 bytes or 12 packets: 10.0.0.2 has 500 and 5, and goes to the prefix of both,
-        // which is too small as well.
+        // 30 % are 750 bytes or 12 packets. 10.0.0.2 has 500 and 5, so it is folded into the prefix
+        // of both hosts, which has too little as well and is folded into /0.
         assert_eq!(
             texts(&flows, By::Prefix(Side::Source, 300)),
             owned(&[("10.0.0.1/32", 1600), ("0.0.0.0/0", 500), ("not IP", 100)])

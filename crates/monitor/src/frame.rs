@@ -1,10 +1,11 @@
 //! What all classes did in a window: one frame of `altq top`.
 //!
-//! Every frame keeps three identities, in bytes, packets and rates, whatever traffic it is about:
+//! In every frame three identities hold, whatever the traffic, in bytes, packets and rates:
 //!
-//! - a class's figures are its own and those of the classes directly below it, added up;
-//! - what the link's classes have borrowed is what they have lent ([`ledger`](crate::ledger));
-//! - rates add up as their bytes do: the link's is rounded down, and divided among its classes in
+//! - a class's figures are the sum of its own and those of the classes directly below it;
+//! - what the link's classes have borrowed in all is what they have lent in all
+//!   ([`ledger`](crate::ledger));
+//! - rates add up as bytes do: the link's rate is rounded down, and divided among its classes in
 //!   proportion to their bytes.
 
 use std::borrow::Cow;
@@ -52,7 +53,7 @@ impl Figures {
         }
     }
 
-    /// Takes another class's figures away. Differences end at 0.
+    /// Subtracts another class's figures. Differences end at 0.
     pub fn subtract(&mut self, other: &Figures) {
         let mut other = *other;
         for (rest, less) in self.all_mut().into_iter().zip(other.all_mut()) {
@@ -74,7 +75,7 @@ impl Figures {
         ]
     }
 
-    /// True if nothing happened and nothing waits. Whoever only lends is idle.
+    /// True if nothing happened and nothing waits. A class that only lends is idle.
     pub fn is_idle(&self) -> bool {
         Figures { lent_bytes: 0, ..*self } == Figures::default()
     }
@@ -85,11 +86,11 @@ impl Figures {
 pub struct Rates {
     /// What it sent, in own bytes (layer 3).
     pub sent: u64,
-    /// What it got of the link: charged bytes, the unit of guarantees.
+    /// What it got of the link, in charged bytes, the unit of guarantees.
     pub got: u64,
-    /// What of that was beyond guarantees.
+    /// The part of `got` that was beyond guarantees.
     pub borrowed: u64,
-    /// What of guarantees others used.
+    /// The part of guarantees that others used.
     pub lent: u64,
 }
 
@@ -102,7 +103,7 @@ impl Rates {
         }
     }
 
-    /// Takes another class's rates away. Differences end at 0.
+    /// Subtracts another class's rates. Differences end at 0.
     pub fn subtract(&mut self, other: &Rates) {
         let mut other = *other;
         for (rest, less) in self.all_mut().into_iter().zip(other.all_mut()) {
@@ -115,7 +116,7 @@ impl Rates {
     }
 }
 
-/// How long packets waited, with those of the classes below.
+/// How long packets of a class and of the classes below it waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
     /// Number of packets; the other figures are 0 without any.
@@ -149,15 +150,15 @@ pub struct Row {
     pub own_rates: Rates,
     /// The same with all classes below it.
     pub rates: Rates,
-    /// How long packets waited, with those of all classes below it.
+    /// How long its packets and those of all classes below it waited.
     pub delay: Delay,
     /// What keeps it from sending more (`limited_by` of `altq.stat/1`), in the last second.
     pub limited_by: Cow<'static, str>,
 }
 
 impl Row {
-    /// What the class and all below it have borrowed from others, and lent to others: what they
-    /// have borrowed from one another does not count. One of both is 0.
+    /// What the class and all below it have borrowed from others, and lent to others. What they
+    /// have borrowed from one another does not count. One of the two is 0.
     pub fn outside(&self) -> (u64, u64) {
         let Rates { borrowed, lent, .. } = self.rates;
         (borrowed.saturating_sub(lent), lent.saturating_sub(borrowed))
@@ -175,7 +176,8 @@ pub struct Frame {
     pub from: Nanos,
     /// When it ended.
     pub to: Nanos,
-    /// The time that was watched in it; less than from `from` to `to` after a break.
+    /// The time that was watched in it. If nothing was watched for a while, it is less than `to -
+    /// from`.
     pub time: Nanos,
     /// The classes, by number.
     pub rows: Vec<Row>,
@@ -188,14 +190,15 @@ pub(crate) struct Parts<'a> {
     pub from: Nanos,
     pub to: Nanos,
     pub time: Nanos,
-    /// By class: what its own packets did, and what of them waits: packets and bytes.
+    /// By class: what its own packets did, and how many of them wait (packets, bytes).
     pub own: Vec<Point>,
     pub waiting: Vec<(u64, u64)>,
     pub limited_by: &'a [Cow<'static, str>],
 }
 
 impl Frame {
-    /// Adds everything up. `times` adds the times of a class's own packets to a histogram.
+    /// Makes a frame of its parts. `times` adds the waiting times of a class's own packets to a
+    /// histogram.
     pub(crate) fn new(parts: Parts<'_>, times: impl FnMut(ClassId, &mut Sketch)) -> Frame {
         let Parts { tree, window, from, to, time, own, waiting, limited_by } = parts;
         let of = |class: ClassId| own.get(class as usize).copied().unwrap_or_default();
@@ -245,7 +248,7 @@ impl Frame {
     /// Checks the identities.
     ///
     /// # Errors
-    /// Says which class's figures do not add up.
+    /// The class whose figures do not add up, with the figures.
     pub fn check(&self) -> Result<(), String> {
         for (class, row) in (0..).zip(&self.rows) {
             let (mut figures, mut rates) = (row.own, row.own_rates);
@@ -275,7 +278,7 @@ pub fn rate(bytes: u64, time: Nanos) -> u64 {
     u64::try_from(bits.checked_div(u128::from(time)).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// One figure in bytes, and the rate that belongs to it.
+/// A figure in bytes, and its rate.
 type Column = (fn(&Figures) -> u64, fn(&mut Rates) -> &mut u64);
 
 const COLUMNS: [Column; 4] = [
@@ -285,8 +288,8 @@ const COLUMNS: [Column; 4] = [
     (|figures| figures.lent_bytes, |rates| &mut rates.lent),
 ];
 
-/// Sets the rates: the link's from its bytes, and each class's as its part of that of the class
-/// above. A rate is wrong by less than 1 bit/s for each class above it.
+/// Sets the rates: the link's from its bytes, and each class's as its part of the rate of the class
+/// above. For each class above it, a rate is wrong by less than 1 bit/s.
 fn spread(tree: &Tree, rows: &mut [Row], time: Nanos) {
     let mut parts: Vec<u64> = Vec::new();
     for (bytes, rate_of) in COLUMNS {
@@ -307,8 +310,8 @@ fn spread(tree: &Tree, rows: &mut [Row], time: Nanos) {
     }
 }
 
-/// Sets the delays, from the leaves up. At most one histogram for each class above the current one
-/// is held at a time.
+/// Sets the delays, from the leaves up. At a time there is at most one histogram for each class
+/// above the current one.
 fn delays(tree: &Tree, rows: &mut [Row], mut times: impl FnMut(ClassId, &mut Sketch)) {
     let mut sketches = vec![Sketch::default(); rows.len()];
     for class in tree.order().iter().rev().copied() {
@@ -334,8 +337,8 @@ mod tests {
     #[test]
     fn a_frame_by_hand() {
         // The link has 8000 bit/s: 1000 bytes a second. a is guaranteed 600 bytes, b 400. In three
-        // seconds a sent 2100 and b 900 bytes, so a borrowed 300, which b lent. The link's own
-        // packets: none. 10 bytes are charged for each packet.
+        // seconds a sent 2100 bytes and b 900, so a borrowed 300, which b lent. The link itself has
+        // no packets. The overhead of a packet is 10 bytes.
         let class = |name: &str, asked: u64| Class {
             name: name.into(),
             parent: ROOT,

@@ -1,13 +1,15 @@
-//! What the classes did, second by second for five minutes, and in quarters of a minute for six
-//! hours, in bounded memory.
+//! What the classes did, in bounded memory: second by second for five minutes, and in quarters of a
+//! minute for six hours.
 //!
 //! It is kept by time, not by class: a [`Slice`] for each second and one for each 15 seconds, with
-//! the classes that did something. So an idle class takes nothing, and the oldest slice goes in one
-//! step. 10,000 busy classes take some 200 kB a second. When the memory that was asked for is full,
-//! the oldest detail goes first: seconds older than a minute, then quarters, then seconds.
+//! the classes that did something. So an idle class takes nothing, and the oldest slice is dropped
+//! in one step. 10,000 busy classes take some 200 kB a second. When the memory limit is reached,
+//! the oldest are dropped in this order: seconds older than a minute, then quarters, then the other
+//! seconds.
 //!
 //! It can be written and read back (serde), so that it outlives the process that watches. Classes
-//! are numbers there; [`renumber`](History::renumber) brings them to the numbers of another policy.
+//! are numbers there; [`renumber`](History::renumber) changes them to the numbers of another
+//! policy.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +26,7 @@ pub const SECONDS: usize = 300;
 pub const QUARTER: u32 = 15;
 /// Coarse slices that are kept: six hours.
 pub const QUARTERS: usize = 1440;
-/// Seconds that go only after all quarters have gone: a view of a minute needs them.
+/// The latest seconds, which are dropped only after all quarters: a view of a minute needs them.
 const MINUTE: usize = 60;
 
 /// The history of a link.
@@ -36,15 +38,15 @@ pub struct History {
     limit: usize,
     seconds: VecDeque<Slice>,
     quarters: VecDeque<Slice>,
-    /// The latest seconds, those that are in no quarter yet.
+    /// How many of the latest seconds are in no quarter yet.
     pending: usize,
     /// Bytes that the slices take.
     held: usize,
 }
 
 impl History {
-    /// An empty history of classes with these names, that takes at most `limit` bytes, and one
-    /// slice of a second.
+    /// An empty history of classes with these names. It takes at most `limit` bytes, but always
+    /// keeps the last second.
     pub fn new(names: Vec<String>, limit: usize) -> History {
         History { names, limit, seconds: VecDeque::new(), quarters: VecDeque::new(), pending: 0, held: 0 }
     }
@@ -62,9 +64,9 @@ impl History {
         self.trim();
     }
 
-    /// Makes a quarter of a minute of the seconds that are in none yet. They are [`QUARTER`] or, if
-    /// an earlier process ended in between, some more. `times` has the 50th and 99th percentiles of
-    /// classes over this time; they cannot be computed from those of the seconds.
+    /// Makes a quarter of a minute of the seconds that are in no quarter yet. These are [`QUARTER`]
+    /// seconds or, if an earlier process ended in between, some more. `times` has the 50th and 99th
+    /// percentiles of classes over this time; they cannot be computed from those of the seconds.
     pub fn push_quarter(&mut self, times: &HashMap<ClassId, (Nanos, Nanos)>) {
         let first = self.seconds.len().saturating_sub(std::mem::take(&mut self.pending));
         let parts = || self.seconds.iter().skip(first);
@@ -85,7 +87,7 @@ impl History {
         self.trim();
     }
 
-    /// Drops what is too old or too much.
+    /// Drops what is too old, and what exceeds the memory limit.
     fn trim(&mut self) {
         let over = |history: &History, least: usize| history.seconds.len() > least && history.held > history.limit;
         while self.seconds.len() > SECONDS || over(self, MINUTE) {
@@ -164,9 +166,8 @@ impl History {
         history
     }
 
-    /// Brings the points to the numbers of other classes, by name, and sets the memory that the
-    /// history may take. What a class did that does not exist any more goes to the link itself, as
-    /// it does in the engine's counters.
+    /// Gives the points the numbers of other classes, by name, and sets the memory limit. What a
+    /// class did that no longer exists is added to the link itself, as in the engine's counters.
     pub fn renumber(&mut self, names: Vec<String>, limit: usize) {
         let new = new_numbers(&self.names, &names);
         if !is_same(&new) {
@@ -180,8 +181,8 @@ impl History {
     }
 }
 
-/// By old number: the number that a class has among other names, or that of the link. A number that
-/// no class had, whose name is empty, stays: nothing was done under it.
+/// By old number: the class's number among the new names, or that of the link if it is gone. A
+/// number with an empty name belonged to no class, so it stays.
 fn new_numbers(old: &[String], new: &[String]) -> Vec<ClassId> {
     let numbers: HashMap<&str, ClassId> = new.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
     let number = |(name, at): (&String, ClassId)| match name.is_empty() {
@@ -210,7 +211,7 @@ mod tests {
         names.iter().map(|name| name.to_string()).collect()
     }
 
-    /// Class 1 sends n bytes in second n, class 2 one byte in every tenth second.
+    /// Class 1 sends n bytes in second n. Class 2 sends one byte in every tenth second.
     fn filled(seconds: u64, limit: usize) -> History {
         let mut history = History::new(names(&["link", "a", "b"]), limit);
         for n in 0..seconds {
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(of_class.iter().map(|(_, _, _, point)| point.sent_bytes).sum::<u64>(), of_one);
         assert!(of_class.windows(2).all(|pair| pair[0].1 == pair[1].0));
         assert_eq!(history.of_class(1, 25_199 * S, 25_200 * S).map(|(_, _, _, p)| p.sent_bytes).sum::<u64>(), 25_199);
-        // Seven seconds later the oldest second, 24,907, is within the quarter from 24,900 on.
+        // Seven seconds later the oldest second, 24,907, lies in the quarter that begins at 24,900.
         let later = filled(7 * 3600 + 7, usize::MAX);
         let of_class: Vec<_> = later.of_class(1, 0, Nanos::MAX).collect();
         assert!(of_class.windows(2).all(|pair| pair[0].1 == pair[1].0));
@@ -256,7 +257,7 @@ mod tests {
             let history = filled(3000, limit);
             let (seconds, quarters) = (history.seconds().len(), history.quarters().len());
             assert!(history.memory() <= limit || seconds == 1, "{} of {limit}", history.memory());
-            // A few more slices may fit into what the last one left that went.
+            // A dropped slice may have left room for a few more.
             assert!(quarters == 200 || seconds < 64, "{limit}: {quarters} quarters and {seconds} seconds");
             assert!(seconds >= 60 || quarters <= 1, "{limit}: {quarters} quarters and {seconds} seconds");
             assert_eq!(history.seconds().next_back().unwrap().to, 3000 * S);
@@ -270,7 +271,7 @@ mod tests {
         let with = |slices: Vec<Slice>| slices.into_iter().map(|slice| (slice, old.clone())).collect::<Vec<_>>();
         let back = |slice: &Slice| Slice::decoded(&slice.encoded()).unwrap();
         let (seconds, quarters) = (history.seconds().map(back).collect(), history.quarters().map(back).collect());
-        // a and b have changed places, and a number lies between them that no class has.
+        // a and b have changed places, and between them is a number that no class has.
         let new = names(&["link", "b", "", "a"]);
         let mut kept = History::restored(new, 1 << 20, with(seconds), with(quarters));
         let sums = |history: &History, class: ClassId| -> u64 {

@@ -1,30 +1,32 @@
-//! Who borrowed, and from whom: an account of charged bytes that balances.
+//! Who borrowed, and from whom: an account in charged bytes (packet plus the link's overhead) that
+//! balances.
 //!
-//! In a stretch of time a class may use so many bytes by its guarantee. What it sent beyond that it
-//! has *borrowed*. What it did not use and others did, it has *lent*. The account is kept by bytes,
-//! so that at the link lent equals borrowed to the byte:
+//! In a stretch of time a class's guarantee is a number of bytes. What the class sent beyond that
+//! it has *borrowed*. The part of its guarantee that others used it has *lent*. At the link, lent
+//! equals borrowed to the byte:
 //!
-//! - What a class has that it guarantees to none of its children is an account of its own, beside
-//!   theirs, and so are the packets that belong to the class itself.
-//! - Inside a class, what some children sent beyond their guarantees is taken from what others
-//!   left. First from what is guaranteed to none of them, then from every child in proportion to
-//!   what it left. Whatever that does not cover, the class as a whole has borrowed from its
-//!   siblings, and what is left over, it may lend to them.
-//! - A class below which nothing is guaranteed to anybody is one account: there is nothing to lend
-//!   between its children.
-//! - Guarantees of children may add up to more than their parent's. The parent's then counts as
+//! - Besides its children's accounts, a class has one of its own. It holds the part of the
+//!   guarantee that no child has, and the packets of the class itself.
+//! - Inside a class, what some children sent beyond their guarantees is taken first from the
+//!   class's own account, then from every child in proportion to what it left unused. What that
+//!   does not cover, the class as a whole has borrowed from its siblings. What is left over, it may
+//!   lend to them.
+//! - A class none of whose children has a guarantee is one account, with all below it: its children
+//!   cannot lend to each other.
+//! - The guarantees of children may add up to more than their parent's. Then the parent's counts as
 //!   their sum.
 //!
 //! Proof that it balances. Let e be what an account or a class sent beyond its guarantee g, u what
 //! it left, and L what a class's subtree lent to classes outside of it, so that L <= u. With r
 //! bytes sent, e - u = r - g. Inside a class the children's g and r add up to its own, so the sum
 //! of (e - u) over its children is e - u of the class. Inside it, T = sum(e) - e + L bytes are
-//! taken from children; T <= sum(u). By induction borrowed less lent of a subtree is e - L: for an
-//! account by definition, and for a class because sum(e) - T = e - L. The link's guarantee counts
-//! as at least what it sent, so its e is 0, and it lends to nobody. So borrowed equals lent.
+//! taken from children; T <= sum(u). By induction a subtree's borrowed minus its lent bytes are e -
+//! L: for an account by definition, and for a class because sum(e) - T = e - L. The link's
+//! guarantee counts as at least what it sent, so its e is 0, and it lends to nobody. So borrowed
+//! equals lent.
 //!
-//! The borrowing that a scheduler counts (`borrowed_bytes` of `altq.stat/1`) is another figure: it
-//! is about single packets, in the words of that scheduler.
+//! The borrowing that a scheduler counts (`borrowed_bytes` of `altq.stat/1`) is another figure: the
+//! scheduler decides for each packet whether it was borrowed.
 
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
@@ -36,7 +38,7 @@ use crate::tree::Tree;
 pub struct Entry {
     /// Sent beyond its guarantee.
     pub borrowed: u64,
-    /// Of its guarantee, and used by others.
+    /// The part of its guarantee that others used.
     pub lent: u64,
 }
 
@@ -45,9 +47,9 @@ pub struct Entry {
 struct Account {
     guarantee: u64,
     sent: u64,
-    /// Of the guarantee, what is the class's own: guaranteed to none of its children.
+    /// The part of the guarantee that no child has.
     own_guarantee: u64,
-    /// Of what was sent, what no child sent.
+    /// What the class's own packets sent.
     own_sent: u64,
     /// Whether something is guaranteed to one of its children.
     divided: bool,
@@ -73,13 +75,13 @@ impl Account {
 
 /// Divides `total` in proportion to `parts`, in whole numbers that add up to `total`, each rounded
 /// up or down. A part of 0 gets 0; if all are 0, the first gets everything. If `total` is at most
-/// the sum of the parts, none gets more than itself.
+/// the sum of the parts, no part gets more than its own size.
 pub fn divide(total: u64, parts: &[u64], mut give: impl FnMut(usize, u64)) {
     let whole: u128 = parts.iter().map(|part| u128::from(*part)).sum();
     let (mut seen, mut given) = (0u128, 0u64);
     for (at, part) in parts.iter().enumerate() {
         seen += u128::from(*part);
-        // The sum of the first parts, rounded down, less what they have got.
+        // What all parts up to this one get together, rounded down. This part gets the difference.
         let until = match whole {
             0 => total,
             _ => scaled(total, seen, whole).min(total),
@@ -91,15 +93,15 @@ pub fn divide(total: u64, parts: &[u64], mut give: impl FnMut(usize, u64)) {
 
 /// `total * seen / whole`, where `seen` is at most `whole`.
 fn scaled(total: u64, seen: u128, whole: u128) -> u64 {
-    // Sums of 2^32 parts of 64 bits have 96; the product would not fit. Both lose the same bits
-    // then.
+    // A sum of 2^32 parts of 64 bits has up to 96 bits, so the product would not fit into 128.
+    // `seen` and `whole` are then shifted right by the same number of bits.
     let shift = (128 - whole.leading_zeros()).saturating_sub(64);
     let whole = (whole >> shift).max(1);
     if seen >> shift >= whole { total } else { (u128::from(total) * (seen >> shift) / whole) as u64 }
 }
 
-/// The account of all classes over `time`. `sent` has, by class number, the charged bytes of each
-/// class's own packets.
+/// What each class has borrowed and lent over `time`, by class number. `sent` returns the charged
+/// bytes of a class's own packets.
 pub fn settle(tree: &Tree, sent: impl Fn(ClassId) -> u64, time: Nanos) -> Vec<Entry> {
     let mut accounts = vec![Account::default(); tree.len()];
     // From the leaves up: what each class may use and has used.
@@ -123,8 +125,8 @@ pub fn settle(tree: &Tree, sent: impl Fn(ClassId) -> u64, time: Nanos) -> Vec<En
             *place = account;
         }
     }
-    // From the link down: what is taken from whom. `lends` is what a class's subtree lends to
-    // classes outside of it.
+    // From the link down: what is taken from whom. `lends` is what a class and those below it lend
+    // to classes outside.
     let mut entries = vec![Entry::default(); tree.len()];
     let mut lends = vec![0u64; tree.len()];
     let mut closed = vec![false; tree.len()];
@@ -133,7 +135,7 @@ pub fn settle(tree: &Tree, sent: impl Fn(ClassId) -> u64, time: Nanos) -> Vec<En
         let at = class as usize;
         let (account, children) = (accounts[at], tree.children(class));
         if closed[at] {
-            // A class above it is one account.
+            // This class belongs to the account of a class above it.
             children.iter().for_each(|child| closed[*child as usize] = true);
             continue;
         }
@@ -185,9 +187,9 @@ mod tests {
 
     #[test]
     fn the_published_picture() {
-        // The tree of the reference's drawing: link 100, voice 5, agency 50 with web 30 and bulk
-        // 20, rest 45. Voice got 2.1, web 34, bulk 20, rest 43.9 (here times ten). Web borrowed
-        // 4.0; of that voice lent 2.9 and rest 1.1.
+        // Link 100, voice 5, agency 50 with web 30 and bulk 20 below it, rest 45. Voice got 2.1,
+        // web 34, bulk 20, rest 43.9 (here all times ten). Web borrowed 4.0, of which voice lent
+        // 2.9 and rest 1.1.
         let tree =
             tree(&[(0, Some(1000)), (0, Some(50)), (0, Some(500)), (2, Some(300)), (2, Some(200)), (0, Some(450))]);
         let entries = settled(&tree, &[0, 21, 0, 340, 200, 439]);
@@ -196,25 +198,26 @@ mod tests {
 
     #[test]
     fn what_nobody_is_guaranteed_goes_first() {
-        // Link 1000, of which 400 and 300 are guaranteed: 300 are the link's own. Class 1 sends
-        // 800: 400 borrowed, 300 of the link's and 100 of class 2's.
+        // Link 1000, of which 400 and 300 are guaranteed to classes, so 300 are the link's own.
+        // Class 1 sends 800: it borrows 400, first 300 from the link's own, then 100 from class 2.
         let two = tree(&[(0, Some(1000)), (0, Some(400)), (0, Some(300))]);
         assert_eq!(settled(&two, &[0, 800, 200]), [(0, 300), (400, 0), (0, 100)]);
-        // Packets of the link itself use its own first.
+        // Packets of the link itself use the link's own 300 first.
         assert_eq!(settled(&two, &[350, 400, 0]), [(50, 0), (0, 0), (0, 50)]);
-        // With less than that nothing is lent.
+        // If the link's packets use less than the link's own 300, and no class borrows, nothing is
+        // lent.
         assert_eq!(settled(&two, &[100, 400, 10]), [(0, 0), (0, 0), (0, 0)]);
     }
 
     #[test]
     fn a_class_covers_its_own_children_before_it_borrows_outside() {
-        // a (600) has a1 300 and a2 300; b 400. a1 sends 700, a2 100: 400 beyond, 200 from a2, and
-        // a as a whole borrows 200 from b.
+        // a (600) has a1 (300) and a2 (300) below it; b has 400. a1 sends 700, 400 beyond its
+        // guarantee, and a2 sends 100. a2 lends 200, and a as a whole borrows 200 from b.
         let nested = tree(&[(0, Some(1000)), (0, Some(600)), (1, Some(300)), (1, Some(300)), (0, Some(400))]);
         assert_eq!(settled(&nested, &[0, 0, 700, 100, 200]), [(0, 0), (0, 0), (400, 0), (0, 200), (0, 200)]);
-        // The other way: b sends 700, and a's children, who left 150 each, lend it 300.
+        // The other way round: b sends 700, and a's children, who left 150 each, lend it 300.
         assert_eq!(settled(&nested, &[0, 0, 150, 150, 700]), [(0, 0), (0, 0), (0, 150), (0, 150), (300, 0)]);
-        // One of a's children takes 50 from the other, and both lend outside what is left.
+        // a1 borrows 50 from a2, and a2 lends the other 200 that it left to b.
         assert_eq!(settled(&nested, &[0, 0, 350, 50, 600]), [(0, 0), (0, 0), (50, 0), (0, 250), (200, 0)]);
     }
 

@@ -1,4 +1,4 @@
-//! What classes did, for those who want to see it: the pure side of `altq top`.
+//! What classes did, for viewers: the part of `altq top` without I/O.
 //!
 //! ```text
 //!              the loop                        |  another thread, once a second
@@ -10,15 +10,16 @@
 //!  keys of an interface or a file ─────────────┼─► watch: top hosts and protocols
 //! ```
 //!
-//! There is no clock here, no I/O and no thread. The time is an argument, in nanoseconds. In the
-//! loop stands [`Departures`] only: a packet costs it one hash and one lookup, and it allocates
-//! nothing once it is warm. Everything else works on what the loop gives away once a second.
+//! There is no clock here, no I/O and no thread. The time is an argument, in nanoseconds. The loop
+//! holds only [`Departures`]: a packet costs one hash and one lookup there, and nothing is
+//! allocated once it is warm. Everything else works on what the loop hands over once a second.
 //!
-//! Memory is bounded: flows by 64 counters a class ([`space_saving`]), delays and flows of a minute
-//! by [`Limits`], the history by bytes ([`history`]).
+//! Memory is bounded: flows by 64 counters for each class ([`space_saving`]), delays and flows of
+//! the last minute by [`Limits`], the history by its bytes ([`history`]).
 //!
-//! What is shown adds up. In every frame a class's figures are its own and those of the classes
-//! below it, lent equals borrowed ([`ledger`]), and flows with the rest are what a class sent.
+//! What is shown adds up. In every frame a class's figures are the sum of its own and those of the
+//! classes below it, lent equals borrowed ([`ledger`]), and the listed flows and the rest add up to
+//! what a class sent.
 
 #![deny(unsafe_code)]
 

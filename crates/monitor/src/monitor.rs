@@ -1,12 +1,13 @@
-//! What a link's classes do, fed once a second with the engine's counters and the flows and delays
-//! of that second.
+//! What a link's classes do. It is fed once a second with the engine's counters, and with the flows
+//! and delays of that second.
 //!
 //! A class that does nothing takes some 250 bytes: name and place in the tree (some 130), counters
 //! of the last second (72), and places in the tables (40). So 100,000 classes take 25 MB. A busy
-//! one takes, beside the [history](crate::history), at most 16 histograms of delays (some 300 bytes
-//! each with a hundred packets a second, and up to 9.5 kB) and 16 summaries of flows (72 bytes a
-//! flow, so 74 kB if it has 64 or more flows in each second; a class with three flows takes 4 kB).
-//! [`Limits`] bounds how many classes have either.
+//! class takes, in addition to the [history](crate::history), at most 16 histograms of delays and
+//! 16 summaries of flows. A histogram takes some 300 bytes with a hundred packets a second, and at
+//! most 9.5 kB. A flow in a summary takes 72 bytes, so 16 summaries take 74 kB with 64 flows in
+//! each second, and 4 kB with three. [`Limits`] bounds how many classes have histograms, and how
+//! many have summaries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ use crate::steps::{STEP, Window};
 use crate::summary::{Counted, Summary};
 use crate::tree::Tree;
 
-/// What a monitor may take.
+/// The memory that a monitor may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the history.
@@ -46,22 +47,22 @@ impl Default for Limits {
     }
 }
 
-/// What happened in a second. Everything is of the same moment: taken between the same two packets.
+/// What happened in a second. All of it is taken at the same moment, between the same two packets.
 #[derive(Clone, Debug, Default)]
 pub struct Second<'a> {
     /// When it began, on the loop's clock.
     pub from: Nanos,
     /// When it ended. It may be longer or shorter than a second.
     pub to: Nanos,
-    /// The counters since the start, by class, each with those of the classes below it, as
-    /// [`Engine::all_counters`](altq_engine::Engine::all_counters) has them.
+    /// The counters since the start, by class. A class's counters include those of the classes
+    /// below it, as [`Engine::all_counters`](altq_engine::Engine::all_counters) returns them.
     pub counters: &'a [Counters],
     /// Packets dropped since the start because they had no class.
     pub unclassified: u64,
-    /// How long the packets of this second waited: for classes with packets, those of the class
-    /// itself, without the classes below it.
+    /// How long the packets of this second waited, for the classes that sent some: each class's own
+    /// packets, without those of the classes below it.
     pub delays: Vec<(ClassId, Packed)>,
-    /// The flows of this second, for the same packets.
+    /// The flows of these packets.
     pub flows: Vec<(ClassId, Summary<FlowKey>)>,
     /// What limits each class, by number.
     pub limited_by: Vec<Cow<'static, str>>,
@@ -72,8 +73,8 @@ pub struct Second<'a> {
 pub struct Flows {
     /// The flows that are known to be large.
     pub summary: Summary<FlowKey>,
-    /// The rest of what the class sent. With what the listed flows have for certain it is the
-    /// class's total exactly.
+    /// The rest of what the class sent. This and what the listed flows have for certain add up to
+    /// exactly the class's total.
     pub others: Amount,
 }
 
@@ -83,7 +84,8 @@ impl Flows {
         self.summary.listed()
     }
 
-    /// The same with at most `most` of them; the others are part of the rest.
+    /// The same with at most `most` listed flows. The flows that are left out become part of the
+    /// rest.
     pub fn shortened(self, most: usize) -> Flows {
         let left_out: Amount = self.listed().iter().skip(most).map(|counted| counted.at_least).sum();
         Flows { others: self.others + left_out, summary: self.summary.shortened(most) }
@@ -104,7 +106,7 @@ pub struct Monitor {
     limited_by: Vec<Cow<'static, str>>,
     /// The number of the last second; `None` before the first.
     now: Option<u64>,
-    /// The first second of which there are pieces of delays and flows.
+    /// The first second that has pieces of delays and flows.
     since: u64,
 }
 
@@ -113,7 +115,7 @@ pub struct Monitor {
 struct Span {
     /// How many of the last seconds belong to it.
     seconds: u64,
-    /// From which second on pieces of delays and flows belong to it.
+    /// The first second whose pieces of delays and flows belong to it.
     pieces: u64,
 }
 
@@ -145,9 +147,9 @@ impl Monitor {
         }
     }
 
-    /// Other classes, or other guarantees, from now on. Windows and history go on, by name. What a
-    /// class did that is gone is the link's from now on, without its flows and delays. A class
-    /// without a name is a number that no class has.
+    /// Sets other classes, or other guarantees. Windows and history go on, by name. What a class
+    /// did that is gone counts for the link from now on, without its flows and delays. An empty
+    /// name means that no class has this number.
     pub fn set_tree(&mut self, tree: Tree) {
         let (old, new) = (names(&self.tree), names(&tree));
         if old != new {
@@ -246,19 +248,19 @@ impl Monitor {
         }
     }
 
-    /// What the own packets of each class did since the last second. The new counters are kept.
+    /// What each class's own packets did since the last second. The new counters are stored.
     fn own_points(&mut self, second: &Second<'_>) -> Vec<Point> {
         let of = |class: usize| second.counters.get(class).copied().unwrap_or_default();
         let is_less = |new: &Counters, old: &Counters| {
             new.sent_packets < old.sent_packets || new.dropped_packets < old.dropped_packets
         };
-        // Counters that have become smaller are those of an engine that has begun anew: if the
-        // link's have, then those of all classes, also where one has sent more by now than before.
-        // If only a class's have, it was removed and made again.
+        // If the link's counters have become smaller, the engine has begun anew. Then all classes
+        // count from 0, even one that has sent more by now than before. If only a class's counters
+        // have become smaller, that class was removed and made again.
         let is_anew = self.before.first().is_some_and(|old| is_less(&of(ROOT as usize), old));
         let mut points = vec![Point::default(); self.tree.len()];
-        // Each class's counters are added to it and taken from the class above, so what is left is
-        // its own. Sums wrap in between, and the result is right.
+        // Each class's counters are added to it and subtracted from the class above, so what is
+        // left is the class's own. Sums may wrap in between; the result is still right.
         for class in 0..points.len() {
             let (new, old) = (of(class), self.before[class]);
             let old = if is_anew || is_less(&new, &old) { Counters::default() } else { old };
@@ -282,7 +284,7 @@ impl Monitor {
         }
         for point in &mut points {
             for sum in counted(point) {
-                // Less than nothing: the counters contradict each other.
+                // The sum is negative: the counters contradict each other.
                 if *sum > u64::MAX / 2 {
                     *sum = 0;
                 }
@@ -300,20 +302,19 @@ impl Monitor {
     fn span(&self, window: Window) -> Option<Span> {
         let now = self.now.filter(|now| *now >= self.since)?;
         let first = window.first(now).max(self.since);
-        // Earlier seconds are not in the history: it had no room.
+        // Seconds before this one are no longer in the history.
         let known = (now + 1).saturating_sub(self.history.seconds().len() as u64);
         if first >= known {
-            // Pieces of the step in which they began are all younger.
+            // All pieces of the step in which `since` lies are from `since` on.
             let pieces = if first == self.since { first / STEP * STEP } else { first };
             return Some(Span { seconds: now - first + 1, pieces });
         }
-        // Whole steps, up to the current one.
+        // The window begins with a whole step, unless it lies in the current one.
         let first = if known / STEP == now / STEP { known } else { known.next_multiple_of(STEP) };
         Some(Span { seconds: now - first + 1, pieces: first })
     }
 
-    /// All classes in a window; `None` before the first second, and before the first one with other
-    /// classes.
+    /// All classes in a window; `None` before the first second.
     pub fn frame(&self, window: Window) -> Option<Frame> {
         let span = self.span(window)?;
         let slices = || self.history.last(span.seconds as usize);
@@ -348,8 +349,8 @@ impl Monitor {
         }))
     }
 
-    /// The flows of a class and of all classes below it, in the window of a frame that was made
-    /// since the last second.
+    /// The flows of a class and of all classes below it, in the window of `frame`. The frame must
+    /// have been made after the last call of [`second`](Monitor::second).
     pub fn flows(&self, frame: &Frame, class: ClassId) -> Flows {
         let mut pieces = Vec::new();
         let mut open = vec![class];
@@ -389,7 +390,7 @@ impl Monitor {
     }
 }
 
-/// The sums of a point that counters give.
+/// The sums of a point that come from counters.
 fn counted(point: &mut Point) -> [&mut u64; 6] {
     [
         &mut point.sent_packets,

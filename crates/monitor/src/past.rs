@@ -1,5 +1,5 @@
-//! A frame of an earlier time, made of the history: seconds of the last five minutes, or else
-//! quarters of a minute of the last six hours.
+//! A frame of an earlier time, made from the history: from seconds of the last five minutes, or
+//! else from quarters of a minute of the last six hours.
 
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, SECOND};
@@ -11,10 +11,11 @@ use crate::slice::{Point, Slice};
 use crate::steps::Window;
 
 impl Monitor {
-    /// What the classes did in a window that ended so long ago. Nothing is known of flows, of
-    /// packets that waited (their bytes are the mean of the window) and of limits. A percentile is
-    /// the largest of the window's slices and of the classes below. Where only quarters of a minute
-    /// are left, the window is made of those. `None` if nothing was recorded then.
+    /// What the classes did in a window that ended `ago` ns before the last second's end. Flows,
+    /// limits and the number of waiting packets are not known; their bytes are the mean over the
+    /// window. A percentile is the largest one of the window's slices and of the classes below. If
+    /// only quarters of a minute are left, the window is made of those. `None` if nothing was
+    /// recorded then.
     pub fn past(&self, window: Window, ago: Nanos) -> Option<Frame> {
         let end = self.history.seconds().next_back()?.to.saturating_sub(ago);
         let seconds = match window {
@@ -28,7 +29,7 @@ impl Monitor {
         if !whole {
             let coarse = seconds.div_ceil(QUARTER as usize);
             let quarters: Vec<&Slice> = self.history.quarters().rev().filter(began).take(coarse).collect();
-            // What is in no quarter yet is in seconds only.
+            // The latest seconds are in no quarter yet.
             if !quarters.is_empty() && slices.is_empty() || quarters.len() == coarse {
                 slices = quarters;
             }
@@ -38,7 +39,7 @@ impl Monitor {
         if latest.to.saturating_add(length(latest).max(SECOND)) < end {
             return None;
         }
-        // Slices before a time in which nothing was recorded are of another time.
+        // Slices before a gap in the record are too old for this window.
         let oldest = end.saturating_sub(2 * SECOND * seconds.max(QUARTER as usize) as Nanos);
         slices.retain(|slice| slice.to >= oldest);
         let mut own = vec![Point::default(); self.tree.len()];
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(past(Window::Second, 100), Some((899, 899, 900)));
         assert_eq!(past(Window::Ten, 100), Some(((890..900).sum(), 890, 900)));
         assert_eq!(past(Window::Minute, 100), Some(((840..900).sum(), 840, 900)));
-        // Ten minutes ago: quarters of a minute, from second 390 to 405.
+        // Ten minutes ago there are only quarters of a minute: that of the seconds 390 to 405.
         assert_eq!(past(Window::Second, 600), Some(((390..405).sum(), 390, 405)));
         assert_eq!(past(Window::Minute, 600), Some(((345..405).sum(), 345, 405)));
         // Before the beginning.

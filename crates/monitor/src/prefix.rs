@@ -1,14 +1,13 @@
 //! Prefixes that matter: addresses aggregated until each prefix has a part of the traffic.
 //!
 //! K. Cho, R. Kaizaki and A. Kato, "Aguri: An Aggregation-Based Traffic Profiler", QofIS 2001. The
-//! addresses are the leaves of a patricia tree. From the leaves up, a node that has less than a
-//! threshold of the traffic adds what it has to its parent. What remains are the nodes that have
-//! enough by themselves, and their counts add up to the total.
+//! addresses are the leaves of a patricia tree. From the leaves up, a node whose part of the
+//! traffic is below a threshold adds it to its parent. The nodes that remain have enough by
+//! themselves, and their counts add up to the total.
 //!
 //! Aguri keeps its tree while packets come, with a fixed number of nodes. Here the number of hosts
 //! is bounded already ([`SpaceSaving`](crate::space_saving::SpaceSaving)), so the tree is made of
-//! the listed hosts when somebody looks. An address is taken as its own leaf even if the tree has
-//! it several times.
+//! the listed hosts when it is asked for. An address that several flows have is one leaf.
 
 use crate::amount::Amount;
 
@@ -21,7 +20,7 @@ pub struct Host {
     pub amount: Amount,
 }
 
-/// A prefix and what it has beyond the longer prefixes that are listed beside it.
+/// A prefix and what it has, without the longer prefixes in it that are listed themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// Its lowest address.
@@ -33,13 +32,13 @@ pub struct Prefix {
 }
 
 /// The prefixes of addresses of one family (4, or anything else for addresses of 128 bits). A
-/// prefix is listed if it has `per_mille` thousandths of the bytes or of the packets of `total` (at
-/// least one byte); `/0` is listed with whatever is left. Their amounts add up to those of the
-/// hosts.
+/// prefix is listed if it has at least `per_mille` thousandths of the bytes or of the packets of
+/// `total`, and at least one of them. `/0` is listed with whatever is left. The amounts of the
+/// prefixes add up to those of the hosts.
 pub fn prefixes(mut hosts: Vec<Host>, family: u8, total: Amount, per_mille: u32) -> Vec<Prefix> {
     let width = if family == 4 { 32 } else { 128 };
     hosts.sort_unstable_by_key(|host| host.bits);
-    // An address may be there several times, from several flows.
+    // Several flows may have the same address.
     hosts.dedup_by(|next, kept| {
         let same = next.bits == kept.bits;
         if same {
@@ -66,9 +65,9 @@ struct Tree {
 }
 
 impl Tree {
-    /// The node above these hosts, which are sorted and different, with what is left for it. Nodes
-    /// below it that matter are added to `found`. `None` without hosts. It calls itself at most
-    /// once per bit of an address.
+    /// The node above these hosts, with what is left for it. The hosts are sorted and different.
+    /// Nodes below it that have enough are added to `found`. `None` without hosts. It calls itself
+    /// at most once per bit of an address deep.
     fn aggregate(&self, hosts: &[Host], found: &mut Vec<Prefix>) -> Option<Prefix> {
         let (first, last) = (hosts.first()?, hosts.last()?);
         let length = ((first.bits ^ last.bits) << (128 - self.width)).leading_zeros().min(self.width);
@@ -112,10 +111,10 @@ mod tests {
 
     #[test]
     fn small_children_go_to_their_parents() {
-        // 1000 bytes, a threshold of 10 %. 10.0.0.1 has 500 and stays. 10.0.0.2 and .3 have 60
-        // each: together, as 10.0.0.2/31, 120, which is enough. 10.0.1.1 has 90, too little; its
-        // parent with 10.0.0.0/30 is 10.0.0.0/23, which gets 90, too little again; 192.0.2.1 has
-        // 230 and stays. What is left is /0's.
+        // The threshold is 10 % of 1000 bytes. 10.0.0.1 has 500 and stays. 10.0.0.2 and .3 have 60
+        // each; together, as 10.0.0.2/31, they have 120, which is enough. 10.0.1.1 has 90, too
+        // little. Its parent 10.0.0.0/23 gets these 90, which is too little again. 192.0.2.1 has
+        // 230 and stays. /0 gets the 90 that are left.
         let hosts = vec![
             host(192, 0, 2, 1, 230),
             host(10, 0, 0, 3, 60),
@@ -129,11 +128,11 @@ mod tests {
         found.sort();
         let expected = [("0.0.0.0/0", 90), ("10.0.0.1/32", 500), ("10.0.0.2/31", 120), ("192.0.2.1/32", 230)].map(own);
         assert_eq!(found, expected);
-        // With 60 %: 10.0.0.1 has too little, and so has 10.0.0.2/31. Together they are
-        // 10.0.0.0/30, which has 620. What is left are 90 and 230.
+        // With 60 %, 10.0.0.1 has too little, and so has 10.0.0.2/31. Together they are
+        // 10.0.0.0/30, which has 620. 90 and 230 are left for /0.
         let most: Vec<_> = prefixes(hosts.clone(), 4, total, 600).iter().map(text).collect();
         assert_eq!(most, [("10.0.0.0/30", 620), ("0.0.0.0/0", 320)].map(own));
-        // With 75 % nothing but the whole is enough: 10.0.0.0/23 has 710.
+        // With 75 % only /0 is left: 10.0.0.0/23 has 710, too little.
         let whole: Vec<_> = prefixes(hosts.clone(), 4, total, 750).iter().map(text).collect();
         assert_eq!(whole, [own(("0.0.0.0/0", 940))]);
         // With 0 every host that has something stays.

@@ -1,27 +1,27 @@
-//! A history in memory that outlives the process that watches: what is written there second by
-//! second, and read by the next process.
+//! A history in memory that outlives the process that watches. It is written second by second, and
+//! read by the next process.
 //!
 //! The memory has a fixed size and is divided into three rings: names of classes, seconds, and
-//! quarters of a minute. A ring is written round and round, so the oldest goes first. A record is a
-//! head of 32 bytes (magic, length, number, hash) and a body, padded to 32 bytes. Whoever reads
-//! looks for heads at multiples of 32 bytes and believes those whose hash is right: a record that a
-//! killed process has left half written, or that was overwritten in part, is none.
+//! quarters of a minute. A new record in a ring overwrites the oldest. A record is a head of 32
+//! bytes (magic, length, number, hash) and a body, padded to a multiple of 32 bytes. The reader
+//! looks for heads at multiples of 32 bytes and takes only records whose hash is right. So a record
+//! that a killed process has left half written, or that is overwritten in part, is ignored.
 //!
-//! Classes are numbers in a slice. So it says which names they had, by the hash of these names;
-//! names are written when they change, and again before the ring comes round to them.
+//! In a slice classes are numbers. So its record has the hash of the names that these numbers had.
+//! Names are written when they change, and again before their ring overwrites them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::slice::Slice;
 
-/// The least bytes that can hold a history.
+/// The fewest bytes that can hold a history.
 pub const LEAST: usize = 1 << 16;
-/// Every record begins at a multiple of this, and its head takes as much.
+/// Every record begins at a multiple of this, and its head has this length.
 const UNIT: usize = 32;
 const MAGIC: u32 = 0x414c_5451;
 
-/// Bytes to be written at a place of the memory.
+/// Where to write in the memory, and the bytes.
 pub type Write = (u64, Vec<u8>);
 
 /// What an earlier process has kept of a link: slices with the names that their classes had, the
@@ -34,7 +34,7 @@ pub struct Kept {
     pub quarters: Vec<(Slice, Arc<[String]>)>,
 }
 
-/// A part of the memory that is written round and round.
+/// A part of the memory in which new records overwrite the oldest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ring {
     from: usize,
@@ -52,7 +52,7 @@ struct Ring {
 struct Names {
     hash: u64,
     bytes: Vec<u8>,
-    /// How many bytes their ring had written then.
+    /// How many bytes had been written to their ring then.
     written: u64,
 }
 
@@ -69,8 +69,8 @@ pub struct Records {
 type Record<'a> = (u64, &'a [u8]);
 
 impl Ring {
-    /// Reads the records of this part of the memory, the oldest first, and goes on behind the last
-    /// one.
+    /// Reads the records of this part of the memory, the oldest first. The next record will go
+    /// after the newest one.
     fn read<'a>(&mut self, memory: &'a [u8]) -> Vec<Record<'a>> {
         let bytes = memory.get(self.from..self.from + self.size).unwrap_or(&[]);
         let (mut found, mut at) = (Vec::new(), 0);
@@ -91,7 +91,7 @@ impl Ring {
         found
     }
 
-    /// A record and its place; `None` if it is larger than the ring.
+    /// The next record and its place; `None` if it is larger than the ring.
     fn put(&mut self, body: &[u8]) -> Option<Write> {
         let size = UNIT + body.len().next_multiple_of(UNIT);
         let length = u32::try_from(body.len()).ok().filter(|_| size <= self.size)?;
@@ -114,7 +114,7 @@ impl Ring {
     }
 }
 
-/// FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo): it only has to find out what is whole.
+/// FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo). It only has to show whether a record is whole.
 fn hash(number: u64, body: &[u8]) -> u64 {
     let number = number.to_le_bytes();
     number
@@ -138,7 +138,8 @@ fn record<'a>(head: &[u8], rest: &'a [u8]) -> Option<Record<'a>> {
     (number_at(head, 16)? == hash(number, body)).then_some((number, body))
 }
 
-/// The body of a record about a link: the hash of its names, its name with a length, and more.
+/// The body of a record about a link: the hash of its classes' names, the length of the link's
+/// name, that name, and `more`.
 fn about(link: &str, names: u64, more: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(16 + link.len() + more.len());
     body.extend(names.to_le_bytes());
@@ -148,7 +149,7 @@ fn about(link: &str, names: u64, more: &[u8]) -> Vec<u8> {
     body
 }
 
-/// What [`about`] made: hash, link, and more.
+/// The parts of what [`about`] made: hash, link, and `more`.
 fn read_about(body: &[u8]) -> Option<(u64, &str, &[u8])> {
     let length = u32::from_le_bytes(*body.get(8..)?.first_chunk()?) as usize;
     let rest = body.get(12..)?;
@@ -157,7 +158,8 @@ fn read_about(body: &[u8]) -> Option<(u64, &str, &[u8])> {
 }
 
 impl Records {
-    /// Reads what the memory holds, by link, and goes on behind it. Memory of zeros holds nothing.
+    /// Reads what the memory holds, by link. New records will go after it. Memory of zeros holds
+    /// nothing.
     pub fn open(memory: &[u8]) -> (Records, HashMap<String, Kept>) {
         let unit = memory.len() / 8 / UNIT * UNIT;
         let ring = |from: usize, parts: usize| Ring { from: from * unit, size: parts * unit, ..Ring::default() };
@@ -181,7 +183,7 @@ impl Records {
         (Records { names, seconds, quarters, of_links: HashMap::new() }, kept)
     }
 
-    /// A link's classes have these names from now on.
+    /// Sets the names of a link's classes, and returns what to write. `None` if it does not fit.
     pub fn set_names(&mut self, link: &str, names: &[String]) -> Option<Write> {
         let bytes = names.join("\n").into_bytes();
         let hash = hash(0, &bytes);
@@ -190,14 +192,15 @@ impl Records {
         Some(write)
     }
 
-    /// A second of a link is over, whose names were set. What cannot be held is left out.
+    /// Records a second of a link, and returns what to write. `None` if the link's names were not
+    /// set, or if it does not fit.
     pub fn second(&mut self, link: &str, slice: &Slice) -> Option<Write> {
         let names = self.of_links.get(link)?;
         self.seconds.put(&about(link, names.hash, &slice.encoded()))
     }
 
-    /// A quarter of a minute is over. Its names are written again where the ring would soon come
-    /// round to them.
+    /// Records a quarter of a minute. The link's names are written again if their ring would soon
+    /// overwrite them.
     pub fn quarter(&mut self, link: &str, slice: &Slice) -> Vec<Write> {
         let Some(names) = self.of_links.get_mut(link) else { return Vec::new() };
         let quarter = self.quarters.put(&about(link, names.hash, &slice.encoded()));
@@ -247,7 +250,8 @@ mod tests {
         assert!(records.second("unknown", &slice(7)).is_none());
         let (mut again, mut kept) = Records::open(&memory);
         let wan = kept.remove("wan").unwrap();
-        // Three eighths of 65,536 bytes hold some 60 slices of 20 classes; all quarters fit.
+        // Three eighths of 65,536 bytes hold some 60 seconds of 20 classes. All quarters of a
+        // minute fit.
         let count = wan.seconds.len() as u64;
         assert!((30..100).contains(&count), "{count}");
         let seconds: Vec<Slice> = wan.seconds.iter().map(|(slice, _)| slice.clone()).collect();
@@ -256,7 +260,7 @@ mod tests {
         assert!(wan.seconds.iter().all(|(_, of)| **of == names(&["link", "a"])));
         let (only, of) = &kept["lan"].seconds[0];
         assert_eq!((only, &**of, kept["lan"].seconds.len()), (&slice(7), &names(&["other"])[..], 1));
-        // The next process goes on behind them. Its last record is cut off in the middle.
+        // The next process goes on after them. Its last record is cut off in the middle.
         put(&mut memory, again.set_names("wan", &names(&["link", "b"])));
         put(&mut memory, again.second("wan", &slice(500)));
         let (at, mut bytes) = again.second("wan", &slice(501)).unwrap();

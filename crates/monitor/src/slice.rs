@@ -27,8 +27,8 @@ pub struct Point {
     pub borrowed_bytes: u64,
     /// Charged bytes of its guarantee that others used.
     pub lent_bytes: u64,
-    /// Own bytes that waited at the end of each second, added up. Divided by the seconds it is the
-    /// mean backlog; as a sum it adds up over classes and over time.
+    /// The sum of the own bytes that waited at the end of each second. Divided by the number of
+    /// seconds it is the mean backlog. As a sum it can be added up over classes and over time.
     pub waiting_bytes: u64,
     /// The median time in the queue, in ns; 0 if nothing left.
     pub p50: Nanos,
@@ -45,12 +45,12 @@ impl Point {
         }
     }
 
-    /// True if it did nothing itself. It may have lent.
+    /// True if its packets did nothing. It may have lent.
     pub fn is_idle(&self) -> bool {
         Point { lent_bytes: 0, ..*self } == Point::default()
     }
 
-    /// All that adds up.
+    /// The fields that add up.
     fn sums(&self) -> [u64; 8] {
         [
             self.sent_packets,
@@ -85,11 +85,11 @@ pub struct Slice {
     pub from: Nanos,
     /// When it ended.
     pub to: Nanos,
-    /// The seconds that it has: how often waiting packets were counted.
+    /// The number of its seconds: how often waiting packets were counted.
     pub seconds: u32,
-    /// Charged bytes that classes without a point have lent, together. Every idle class with a
-    /// guarantee lends while others borrow, and a point for each of them would be more than all
-    /// that happens.
+    /// The sum of charged bytes that classes without a point have lent. Every idle class with a
+    /// guarantee lends while others borrow, and a point for each of them would take more than all
+    /// else.
     pub lent_by_idle: u64,
     /// The points, packed, in the order of the classes' numbers.
     packed: Box<[u8]>,
@@ -118,7 +118,7 @@ impl Slice {
         let mut rest: &[u8] = &self.packed;
         let mut class: ClassId = 0;
         std::iter::from_fn(move || {
-            // Numbers that break off, as in a file that was damaged, end the points.
+            // If the numbers break off, as in a damaged file, the points end.
             class = class.wrapping_add(take(&mut rest)? as ClassId);
             let mut point = Point::default();
             for number in point.sums_mut() {
@@ -134,7 +134,7 @@ impl Slice {
         self.points().take_while(|(at, _)| *at <= class).find(|(at, _)| *at == class).map(|(_, point)| point)
     }
 
-    /// The same of classes with other numbers. `new` has them by old number.
+    /// The same slice with other class numbers. `new` has the new number by old number.
     pub fn renumbered(&self, new: &[ClassId]) -> Slice {
         let mut points: BTreeMap<ClassId, Point> = BTreeMap::new();
         for (class, point) in self.points() {
@@ -149,7 +149,7 @@ impl Slice {
         slice
     }
 
-    /// Its bytes, for another process: four numbers, then the points.
+    /// The slice as bytes, for another process: four numbers, then the points.
     pub fn encoded(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(40 + self.packed.len());
         for number in [self.from, self.to, u64::from(self.seconds), self.lent_by_idle] {
@@ -174,7 +174,8 @@ impl Slice {
     }
 }
 
-/// Adds a number: seven bits to a byte, the lowest first; the top bit says that more follow.
+/// Appends a number: seven bits to a byte, the lowest first. The top bit of a byte means that more
+/// follow.
 fn put(packed: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         packed.push(number as u8 | 0x80);
@@ -197,8 +198,8 @@ fn take(packed: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// A time in two bytes of seven bits each, up to 2^40 ns (18 minutes; longer ones take three): its
-/// nine highest bits, and how many follow. It is rounded down by less than 1/256.
+/// A time as a short number: its nine highest bits, and how many bits follow them. So it is rounded
+/// down by less than 1/256. Times below 2^40 ns (18 minutes) take two bytes, longer ones three.
 fn short(time: Nanos) -> u64 {
     let shift = (Nanos::BITS - time.leading_zeros()).saturating_sub(9);
     u64::from(shift) << 9 | time >> shift
@@ -219,13 +220,13 @@ mod tests {
         let numbers = [0, 1, 127, 128, 300, 1 << 35, u64::MAX];
         let mut packed = Vec::new();
         numbers.iter().for_each(|number| put(&mut packed, *number));
-        // 1 + 1 + 1 + 2 + 2 + 6 + 10 bytes.
+        // They take 1 + 1 + 1 + 2 + 2 + 6 + 10 bytes.
         assert_eq!(packed.len(), 23);
         let mut rest = &packed[..];
         let back: Vec<u64> = std::iter::from_fn(|| take(&mut rest)).collect();
         assert_eq!(back, numbers);
         assert_eq!(take(&mut &[0x80u8, 0x80][..]), None);
-        // More bytes than a number can have: nothing panics.
+        // More bytes than a number can have do not panic.
         assert!(take(&mut &[[0xffu8; 30].as_slice(), &[1]].concat()[..]).is_some());
     }
 
@@ -249,7 +250,8 @@ mod tests {
         assert_eq!((slice.lent_by_idle, slice.point(7), slice.point(8)), (140, Some(point(300)), None));
         let text = serde_json::to_string(&slice).unwrap();
         assert_eq!(serde_json::from_str::<Slice>(&text).unwrap(), slice);
-        // The class, eight sums (one of them two bytes) and two times of two bytes.
+        // The class takes 1 byte, the eight sums take 9 (one of them two), and the two times two
+        // bytes each.
         assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).memory() - size_of::<Slice>(), 1 + 9 + 4);
     }
 }

@@ -1,9 +1,10 @@
-//! The largest of a stream in bounded memory: Space-Saving.
+//! The keys of a stream with the most bytes, in bounded memory: Space-Saving.
 //!
 //! A. Metwally, D. Agrawal and A. El Abbadi, "Efficient Computation of Frequent and Top-k Elements
-//! in Data Streams", ICDT 2005. There are m counters. A key that has one adds to it. A key without
-//! one takes a free counter or, if there is none, the smallest: it goes on from that count, which
-//! is then the error of the new key. With N bytes in all, for every key:
+//! in Data Streams", ICDT 2005. There are m counters. A key that has a counter adds to it. A key
+//! without one takes a free counter or, if there is none, the counter with the smallest count. It
+//! goes on from that count, which is then the error of the new key. With N bytes in all, for every
+//! key:
 //!
 //! ```text
 //! count - error <= true <= count        error <= N/m        true > N/m: the key has a counter
@@ -11,34 +12,35 @@
 //!
 //! # What it costs
 //!
-//! The stream here is the packets of a class, weighted with their bytes, and each packet comes by.
+//! Here the stream is all packets of a class, weighted with their bytes.
 //!
 //! - *A packet of a known flow* reads one of 2 m heads of chains (two bytes), compares a hash and a
-//!   key, and adds to two numbers beside them. Key, numbers and link are one cache line of 64 bytes
-//!   for a [`FlowKey`](crate::FlowKey). A head leads to half a counter on average, so a second
-//!   comparison is rare. These are about 15 instructions behind the hash.
+//!   key, and adds to two numbers beside them. With a [`FlowKey`](crate::FlowKey), the key, the
+//!   numbers and the index of the next counter are one cache line of 64 bytes. A chain has half a
+//!   counter on average, so a second comparison is rare. These are about 15 instructions after the
+//!   hash.
 //! - *A packet of an unknown flow* needs the smallest counter. A heap of m numbers (512 bytes for
-//!   64 counters: eight cache lines) has each counter's value as it was when the heap last looked.
-//!   Counters only grow. So these values are lower bounds, and a root that is still right is the
-//!   smallest. If it is not, it is put right and sinks, and the new root is looked at. Each such
-//!   step is paid for by at least one packet that has come for this counter since, so the heap
-//!   costs nothing per known flow and O(log m) amortised per unknown one. With four children to a
-//!   node, 64 counters have four levels, so a number sinks by three at most.
-//! - The longest that a single packet can take is m steps of the heap or a chain of m counters,
-//!   whatever comes. Chains do not grow with the number of flows, and their places are secret.
+//!   64 counters: eight cache lines) has each counter's count as it was when the heap last read it.
+//!   Counters only grow, so these numbers are lower bounds, and if the root is up to date it is the
+//!   smallest. If it is not, it is corrected and sinks, and the new root is examined. Since each
+//!   such step at least one packet had come for that counter, so the heap costs nothing per packet
+//!   of a known flow and O(log m) amortised per packet of an unknown one. With four children to a
+//!   node, 64 counters have four levels, so a number sinks by at most three.
+//! - At most, a single packet takes m steps of the heap or a chain of m counters. Chains do not
+//!   grow with the number of flows, and a secret decides which flows share one.
 //!
-//! Traffic of which nine packets in ten belong to a flow that has a counter stays below 10 ns a
-//! packet on average on a processor of 3 GHz, with the hash (one to three multiplications).
+//! If nine packets in ten belong to a flow that has a counter, a packet takes less than 10 ns on
+//! average on a processor of 3 GHz, with the hash (one to three multiplications).
 //!
-//! A bucket list of equal counts, as in the paper, is for counts that grow by one: with bytes
-//! nearly every packet would move its counter to a new bucket.
+//! The paper's lists of counters with equal counts suit counts that grow by one: with bytes nearly
+//! every packet would move its counter to another list.
 
 use crate::amount::Amount;
 use crate::summary::{Counted, Summary};
 
-/// "None", where a counter or a chain links to a counter.
+/// The index that means "none", in the head of a chain and in a counter.
 const NONE: u16 = u16::MAX;
-/// Bits of a number in the heap that say which counter it is about.
+/// The bits of a number in the heap that are the index of its counter.
 const PLACE_BITS: u32 = 16;
 /// Children of a node of the heap.
 const ARITY: usize = 4;
@@ -48,9 +50,9 @@ const ARITY: usize = 4;
 #[repr(align(64))]
 struct Counter<K> {
     key: K,
-    /// Bytes: at least what the key has.
+    /// Bytes: an upper bound of what the key has.
     count: u64,
-    /// Packets that have come since the key has this counter.
+    /// Packets that have come since the key took this counter.
     packets: u64,
     hash: u32,
     /// The next counter of the chain.
@@ -61,10 +63,10 @@ struct Counter<K> {
 #[derive(Clone, Debug)]
 pub struct SpaceSaving<K> {
     counters: Vec<Counter<K>>,
-    /// What each counter had before its key came: the errors. Apart, because only a new key needs
-    /// them.
+    /// The errors: what each counter had before its key took it. They are stored apart, because
+    /// only a new key needs them.
     errors: Vec<Amount>,
-    /// The first counter of each chain. A power of two.
+    /// The first counter of each chain. Their number is a power of two.
     heads: Vec<u16>,
     /// Counts in the upper bits, places in the lower ones. Empty until a key takes a counter from
     /// another for the first time.
@@ -91,7 +93,7 @@ impl<K: Copy + Ord> SpaceSaving<K> {
     }
 
     /// Adds a packet of `bytes` bytes. `hash` must be the same for equal keys. It should be secret,
-    /// so that nobody can choose keys that all lie in one chain.
+    /// so that nobody can choose keys that all fall into one chain.
     #[inline]
     pub fn add(&mut self, key: &K, hash: u32, bytes: u32) {
         let bytes = u64::from(bytes);
@@ -116,7 +118,7 @@ impl<K: Copy + Ord> SpaceSaving<K> {
         hash as usize & (self.heads.len() - 1)
     }
 
-    /// Gives a key without a counter one.
+    /// Gives a counter to a key that has none.
     #[inline(never)]
     fn add_new(&mut self, key: &K, hash: u32, bytes: u64) {
         let chain = self.chain(hash);
@@ -130,16 +132,16 @@ impl<K: Copy + Ord> SpaceSaving<K> {
         self.unlink(at);
         let next = std::mem::replace(&mut self.heads[chain], at as u16);
         let counter = &mut self.counters[at];
-        // What the key may have had before: no more than the smallest count, because counts that
-        // were taken away have been smaller or equal. The packets are not ordered by bytes, so the
-        // most that any key had when it lost its counter bounds them.
+        // What the key may have had before: at most the smallest count, because the smallest count
+        // never falls. Packets are not in the order of bytes, so their bound is the most that any
+        // key had when it lost its counter.
         self.floor =
             Amount { bytes: counter.count, packets: self.floor.packets.max(counter.packets + self.errors[at].packets) };
         self.errors[at] = self.floor;
         *counter = Counter { key: *key, count: counter.count + bytes, packets: 1, hash, next };
     }
 
-    /// The place of the smallest count. All counters are in use.
+    /// The index of the counter with the smallest count. All counters must be in use.
     fn smallest(&mut self) -> usize {
         if self.heap.is_empty() {
             self.heap.extend(self.counters.iter().enumerate().map(|(at, counter)| valued(counter.count, at)));
@@ -190,7 +192,7 @@ impl<K: Copy + Ord> SpaceSaving<K> {
         }
     }
 
-    /// All that was added.
+    /// The sum of all that was added.
     pub fn total(&self) -> Amount {
         self.total
     }
@@ -209,7 +211,7 @@ impl<K: Copy + Ord> SpaceSaving<K> {
         (self.total, self.floor) = (Amount::default(), Amount::default());
     }
 
-    /// What it has counted.
+    /// The keys with their bounds, the total and the floor.
     pub fn summary(&self) -> Summary<K> {
         let listed = self.counters.iter().zip(&self.errors).map(|(counter, error)| Counted {
             key: counter.key,
@@ -228,7 +230,7 @@ impl<K: Copy + Ord> SpaceSaving<K> {
     }
 }
 
-/// A number of the heap. Counts from 2^48 (281 TB) on are equal.
+/// A number of the heap: count and index. Counts from 2^48 (281 TB) on are equal.
 #[inline]
 fn valued(count: u64, at: usize) -> u64 {
     count.min(u64::MAX >> PLACE_BITS) << PLACE_BITS | at as u64
@@ -253,10 +255,10 @@ mod tests {
 
     #[test]
     fn as_worked_out_by_hand() {
-        // Two counters. 1 has 500 and 2 has 100. Key 3 with 50 takes the counter of 2: its count is
-        // 150, of which 100 are the error. Key 4 with 10 takes that of 3: 160, error 150. Then key
-        // 3 again with 700: it takes 160 over and has 860. Now 1 is the smallest, and key 5 with 1
-        // takes its 500.
+        // There are two counters. Key 1 has 500 and key 2 has 100. Key 3 with 50 takes the counter
+        // of key 2: its count is 150, of which 100 are the error. Key 4 with 10 takes that of key
+        // 3: 160, error 150. Then key 3 comes again with 700: it takes over the 160 and has 860.
+        // Now key 1 has the smallest count, and key 5 with 1 takes over its 500.
         let mut counters = SpaceSaving::new(2);
         let add = |counters: &mut SpaceSaving<u32>, key: u32, bytes| counters.add(&key, key * 7, bytes);
         for (key, bytes) in [(1, 300), (2, 100), (1, 200), (3, 50)] {
@@ -279,15 +281,15 @@ mod tests {
 
     #[test]
     fn packets_are_bounded_by_what_was_lost() {
-        // 1 has three packets of 1 byte and loses its counter to 2; when 1 comes back it takes the
-        // only counter again, and may have had up to three packets before.
+        // Key 1 has three packets of 1 byte and loses its counter to key 2. Then key 1 comes back
+        // and takes the only counter again.
         let mut counters = SpaceSaving::new(1);
         for key in [1u32, 1, 1, 2, 1] {
             counters.add(&key, 0, 1);
         }
         let summary = counters.summary();
         let [one] = summary.listed() else { panic!("{summary:?}") };
-        // Key 2 had one packet and an error of three, so the bound after it is four.
+        // Key 2 had one packet and an error of three, so key 1 may have had up to four before.
         assert_eq!((one.key, one.at_least, one.error), (1, Amount::new(1, 1), Amount::new(4, 4)));
     }
 

@@ -1,10 +1,10 @@
-//! What a class did in the last second, ten seconds and minute, for what cannot be subtracted:
-//! delays and flows.
+//! What a class did in the last second, ten seconds and minute, for figures that cannot be
+//! subtracted: delays and flows.
 //!
 //! Each second's piece is kept until its step of five seconds is over. Then the step's pieces are
 //! merged into one. A window is the current step and the one step (ten seconds) or the eleven steps
-//! (a minute) before it. So it is one to four seconds short, except at the end of a step, and all
-//! that is shown for a window is about the same seconds ([`Window::first`]).
+//! (a minute) before it. So it is one to four seconds too short, except at the end of a step.
+//! Everything that is shown for a window covers the same seconds ([`Window::first`]).
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 /// Seconds in a step.
 pub const STEP: u64 = 5;
-/// Steps before the current one that a minute has.
+/// The steps before the current one that belong to a minute.
 const MINUTE: u64 = 11;
 
-/// The time that a view is about.
+/// The time that a view shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Window {
     /// The last second.
@@ -31,7 +31,7 @@ impl Window {
     /// All windows, the shortest first.
     pub const ALL: [Window; 3] = [Window::Second, Window::Ten, Window::Minute];
 
-    /// Steps before the current one that belong to it; `None`: only the last second.
+    /// The steps before the current one that belong to it; `None`: only the last second.
     fn steps(self) -> Option<u64> {
         match self {
             Window::Second => None,
@@ -40,8 +40,8 @@ impl Window {
         }
     }
 
-    /// The first second of the window when second `now` is over. Seconds count from 0. It begins a
-    /// step, or is `now`.
+    /// The first second of the window when second `now` is over. Seconds count from 0. The result
+    /// is the first second of a step, or `now`.
     pub fn first(self, now: u64) -> u64 {
         match self.steps() {
             None => now,
@@ -55,12 +55,12 @@ impl Window {
     }
 }
 
-/// The pieces of one class. `T` is what it did in a second.
+/// The pieces of one class. A piece (`T`) is what the class did in a second or in a step.
 #[derive(Clone, Debug)]
 pub struct Steps<T> {
-    /// Seconds, and what happened in each; all of one step.
+    /// Seconds with their pieces, all of the current step.
     seconds: Vec<(u64, T)>,
-    /// Earlier steps by number.
+    /// Earlier steps with their pieces, by number.
     steps: VecDeque<(u64, T)>,
 }
 
@@ -84,21 +84,21 @@ impl<T> Steps<T> {
         self.seconds.push((now, piece));
     }
 
-    /// The pieces from a second on. It must begin a step, or be of the current step: earlier ones
-    /// cannot be divided any more.
+    /// The pieces from second `first` on. It must be the first one of a step, or lie in the current
+    /// step: earlier steps cannot be divided any more.
     pub fn since(&self, first: u64) -> impl Iterator<Item = &T> {
         let steps = self.steps.iter().filter(move |(step, _)| step * STEP >= first);
         let seconds = self.seconds.iter().filter(move |(second, _)| *second >= first);
         steps.chain(seconds).map(|(_, piece)| piece)
     }
 
-    /// Bytes of memory held, without the struct itself; `of` says what a piece holds.
+    /// Bytes of memory held, without the struct itself; `of` returns what a piece holds.
     pub fn memory(&self, of: impl Fn(&T) -> usize) -> usize {
         let held: usize = self.steps.iter().chain(&self.seconds).map(|(_, piece)| of(piece)).sum();
         (self.steps.capacity() + self.seconds.capacity()) * size_of::<(u64, T)>() + held
     }
 
-    /// True if nothing is left for any window when second `now` is over.
+    /// True if no window needs a piece any more when second `now` is over.
     pub fn is_over(&self, now: u64) -> bool {
         self.since(Window::Minute.first(now)).next().is_none()
     }
@@ -131,7 +131,7 @@ mod tests {
             }
             assert!(steps.steps.len() <= 11 && steps.seconds.len() <= 5);
         }
-        // After 10 and 60 seconds windows have five steps' worth and up.
+        // When a step has just begun, a window is four seconds too short.
         assert_eq!((Window::Ten.seconds(9), Window::Ten.seconds(10), Window::Ten.seconds(13)), (10, 6, 9));
         assert_eq!((Window::Minute.seconds(59), Window::Minute.seconds(60), Window::Minute.seconds(3)), (60, 56, 4));
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn idle_seconds_leave_gaps() {
         let steps = steps([3, 4, 7, 61]);
-        // The minute that ends with second 61 has the seconds from 5 on.
+        // The minute that ends with second 61 begins with second 5.
         assert_eq!(held(&steps, Window::Minute, 61), [7, 61]);
         assert_eq!(held(&steps, Window::Ten, 61), [61]);
         assert_eq!(held(&steps, Window::Second, 62), [] as [u64; 0]);

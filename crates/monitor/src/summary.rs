@@ -12,7 +12,7 @@ pub struct Counted<K> {
     pub key: K,
     /// What it has for certain.
     pub at_least: Amount,
-    /// What it may have beyond that, at most.
+    /// The most that it may have beyond that.
     pub error: Amount,
 }
 
@@ -25,7 +25,8 @@ impl<K> Counted<K> {
 
 /// The largest keys of a stream, and its total.
 ///
-/// What keys have for certain, and the rest, add up to the total exactly.
+/// What the listed keys have for certain and the rest ([`others`](Summary::others)) add up to
+/// exactly the total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary<K> {
     listed: Box<[Counted<K>]>,
@@ -51,7 +52,7 @@ impl<K: Copy + Ord> Summary<K> {
         &self.listed
     }
 
-    /// All that there was.
+    /// The bytes and packets of the whole stream.
     pub fn total(&self) -> Amount {
         self.total
     }
@@ -61,7 +62,7 @@ impl<K: Copy + Ord> Summary<K> {
         self.floor
     }
 
-    /// What is not certain to belong to a listed key: with what they have for certain, the total.
+    /// The rest: what is not certain to belong to a listed key.
     pub fn others(&self) -> Amount {
         self.total.less(self.listed.iter().map(|counted| counted.at_least).sum())
     }
@@ -73,20 +74,21 @@ impl<K: Copy + Ord> Summary<K> {
 
     /// The summary of several streams together, with at most `most` keys.
     ///
-    /// A key may have been in a stream that does not list it, up to that stream's floor: its error
-    /// grows by that. Of too many keys those with the smallest upper bounds are left out, and the
-    /// floor rises to the highest of these bounds.
+    /// A key may have been in a stream that does not list it, up to that stream's floor, so its
+    /// error grows by that floor. If there are too many keys, those with the smallest upper bounds
+    /// are left out, and the floor rises to the highest of these bounds.
     ///
     /// So the bounds stay true. And if every stream was counted with `most` counters, every key
     /// with more than N/`most` of all N bytes is still listed. This is the merging of P. K.
     /// Agarwal, G. Cormode, Z. Huang, J. Phillips, Z. Wei and K. Yi, "Mergeable Summaries", PODS
-    /// 2012: the upper bound less the floor is what their Misra-Gries summary has for the key, and
-    /// what they subtract from all keys is what the floor rises by here.
+    /// 2012: the upper bound minus the floor is what their Misra-Gries summary has for the key, and
+    /// the floor rises by what they subtract from all keys.
     pub fn merged<'a>(parts: impl IntoIterator<Item = &'a Summary<K>>, most: usize) -> Summary<K>
     where
         K: 'a,
     {
-        // For each key: what is certain, its errors, and the floors of the streams that list it.
+        // For each key: what it has for certain, its errors, and the floors of the streams that
+        // list it.
         let mut keys: BTreeMap<K, [Amount; 3]> = BTreeMap::new();
         let (mut total, mut floor) = (Amount::default(), Amount::default());
         for part in parts {
@@ -135,8 +137,8 @@ mod tests {
 
     #[test]
     fn merging_keeps_the_bounds() {
-        // a was certain of 100 in the first stream, and may have up to 20 in the second, which does
-        // not list it. b is in both: 30 and 40 for certain, with errors of 10 and 0.
+        // a has 100 for certain in the first stream, and may have up to 20 in the second, which
+        // does not list it. b is in both: 30 and 40 for certain, with errors of 10 and 0.
         let one = vec![counted('a', 100, 0), counted('b', 30, 10)];
         let one = Summary::new(one, Amount::new(150, 4), Amount::new(10, 1));
         let two = vec![counted('b', 40, 0), counted('c', 25, 20)];
@@ -146,7 +148,7 @@ mod tests {
         let bytes: Vec<_> = both.listed().iter().map(|c| (c.key, c.at_least.bytes, c.error.bytes)).collect();
         assert_eq!(bytes, [('a', 100, 20), ('b', 70, 10), ('c', 25, 30)]);
         assert_eq!(both.others().bytes, 240 - 195);
-        // c is left out: it can have 55, so whoever is not listed can have that.
+        // c is left out. It may have 55, so any key that is not listed may have that.
         let short = Summary::merged([&one, &two], 2);
         assert_eq!((short.listed().len(), short.floor().bytes, short.others().bytes), (2, 55, 70));
         assert_eq!(both.shortened(2), short);

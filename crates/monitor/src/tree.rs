@@ -8,10 +8,10 @@ use altq_engine::units::Rate;
 pub struct Class {
     /// Its name.
     pub name: String,
-    /// The class above it. That of the link itself, class 0, is not used.
+    /// The class above it. Not used for the link itself, class 0.
     pub parent: ClassId,
-    /// The rate that the policy guarantees it, as the link charges; `None`: nothing. For the link
-    /// itself its rate.
+    /// The rate that the policy guarantees it, in charged bytes; `None`: nothing. For the link
+    /// itself: its rate.
     pub asked: Option<Rate>,
     /// The highest rate that it may reach, if that is known.
     pub ceiling: Option<Rate>,
@@ -22,7 +22,7 @@ pub struct Class {
 pub struct Tree {
     classes: Vec<Class>,
     children: Vec<Vec<ClassId>>,
-    /// Every class once, each behind the class above it, all classes below a class right behind it.
+    /// Every class once. After each class come all classes below it.
     order: Vec<ClassId>,
     depths: Vec<u32>,
 }
@@ -61,7 +61,7 @@ impl Tree {
             depths[class as usize] = depth;
             open.extend(children[class as usize].iter().rev().map(|child| (*child, depth + 1)));
         }
-        // A circle of classes is reached from nowhere.
+        // Classes that form a circle are not reached from the link.
         match depths.iter().position(|depth| *depth == u32::MAX) {
             Some(lost) => Err(TreeError::Apart(classes[lost].name.clone())),
             None => Ok(Tree { classes, children, order, depths }),
@@ -94,12 +94,12 @@ impl Tree {
         (class != ROOT).then_some(parent)
     }
 
-    /// The classes directly below, in the order in which they are written.
+    /// The classes directly below, in the order of their numbers.
     pub fn children(&self, class: ClassId) -> &[ClassId] {
         self.children.get(class as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// How deep it stands; the link itself at 0.
+    /// How many classes are above it; 0 for the link itself.
     pub fn depth(&self, class: ClassId) -> u32 {
         self.depths.get(class as usize).copied().unwrap_or(0)
     }
@@ -113,7 +113,7 @@ impl Tree {
             + (self.order.capacity() + self.depths.capacity()) * size_of::<u32>()
     }
 
-    /// All classes, each behind the class above it, and all that is below a class right behind it.
+    /// Every class once. After each class come all classes below it.
     pub fn order(&self) -> &[ClassId] {
         &self.order
     }
@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn children_follow_their_parent() {
-        // Class 1 is below class 2, whose number is higher: numbers are used again.
+        // Class 1 is below class 2, whose number is higher: the number of a removed class is used
+        // again.
         let tree = Tree::new(vec![class("l", 0), class("a", 2), class("b", 0), class("c", 0), class("d", 2)]).unwrap();
         assert_eq!(tree.order(), [0, 2, 1, 4, 3]);
         assert_eq!((tree.depth(1), tree.parent(1), tree.children(2)), (2, Some(2), &[1, 4][..]));

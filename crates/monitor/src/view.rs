@@ -8,10 +8,10 @@ use altq_engine::spec::{ClassId, ROOT};
 
 use crate::frame::{Frame, Row};
 
-/// What rows are sorted by. Names go up, figures down.
+/// What rows are sorted by. Names are ascending, figures descending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sort {
-    /// As the policy has them.
+    /// The policy's order.
     #[default]
     Policy,
     /// By name.
@@ -49,7 +49,7 @@ impl Sort {
         Sort::Backlog,
     ];
 
-    /// The one after this, for a key that goes through all.
+    /// The next one, for a key that goes through all.
     pub fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Sort::ALL.get(at + 1).copied().unwrap_or_default()
@@ -61,14 +61,14 @@ impl Sort {
 pub struct View {
     /// The order.
     pub sort: Sort,
-    /// Turns the order around.
+    /// Reverses the order.
     pub reverse: bool,
-    /// Without a tree: classes without children only, in one order.
+    /// Shows no tree: only classes without children, in one order.
     pub flat: bool,
-    /// Shows only classes whose name has this text, in either case, and the classes above them.
-    /// Empty: all.
+    /// Shows only classes whose name contains this text (upper and lower case are the same), and
+    /// the classes above them. Empty: all.
     pub filter: String,
-    /// Hides classes that did nothing, with nothing waiting, if the same holds for all below them.
+    /// Hides a class if neither it nor a class below it did anything or has packets waiting.
     pub hide_idle: bool,
     /// Classes below which nothing is shown.
     pub folded: BTreeSet<ClassId>,
@@ -116,8 +116,8 @@ impl View {
         lines
     }
 
-    /// By class: whether filter and idleness let it be shown. A class is shown if one below it is;
-    /// the link always is.
+    /// By class: whether filter and idleness let it be shown. A class is also shown if one below it
+    /// is, and the link is always shown.
     fn shown(&self, frame: &Frame) -> Vec<bool> {
         let filter = self.filter.to_lowercase();
         let mut shown = vec![false; frame.rows.len()];
@@ -145,7 +145,7 @@ impl View {
             if let Some(above) = frame.tree.parent(class) {
                 let above = above as usize;
                 all[above] += all[at] + 1;
-                // Nothing is shown below a class that is not.
+                // Below a class that is not shown, nothing is shown.
                 seen[above] += if shown[at] { seen[at] + 1 } else { 0 };
             }
         }

@@ -1,13 +1,13 @@
-//! The monitor of an interface that nobody shapes, as TTT was (K. Cho, "Tele Traffic Tapper"): its
-//! largest protocols and hosts, without any configuration.
+//! The monitor of an interface that nobody shapes: its largest protocols and hosts, without any
+//! configuration, as in TTT (K. Cho, "Tele Traffic Tapper").
 //!
 //! It is fed with the key of every packet ([`headers`](altq_engine::headers)) and the packet's
-//! time, from an interface or from a file. A window ends with the packet that comes after it, so
-//! the time is that of the packets.
+//! time, from an interface or from a file. Time is that of the packets: a window ends when a packet
+//! comes after it.
 //!
-//! A packet counts for both of its hosts, as sender and as receiver; so hosts together have twice
-//! the bytes of the packets that are IP. A protocol is a transport protocol with the lower port of
-//! both; see [`service`].
+//! A packet counts for both of its hosts, sender and receiver. So all hosts together have twice the
+//! bytes of the IP packets. A protocol is a transport protocol with the lower of the two ports; see
+//! [`service`].
 
 use std::collections::VecDeque;
 
@@ -22,16 +22,17 @@ use crate::space_saving::SpaceSaving;
 use crate::steps::{Steps, Window};
 use crate::summary::{Counted, Summary};
 
-/// Counters of hosts, and of protocols. Whoever has more than 1/1024 of what its list has in all is
-/// listed: of protocols that is the bytes of the packets, of hosts twice as much.
+/// Counters for hosts, and for protocols. What has more than 1/1024 of its list's total is listed.
+/// The total of protocols is the bytes of all packets, that of hosts twice the bytes of the IP
+/// packets.
 pub const COUNTERS: usize = 1024;
-/// Seconds of which lines are drawn.
+/// The seconds that a line has.
 pub const LINE: usize = 60;
-/// The largest of each second that are kept for lines.
+/// How many of the largest of each second are kept for lines.
 const DRAWN: usize = 32;
 
-/// A host or a protocol as numbers: family and the halves of the address; or whether it is IP,
-/// protocol and port.
+/// A host or a protocol as three numbers. Host: family and the halves of the address. Protocol: 1
+/// if it is IP, protocol number and port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing([u64; 3]);
 
@@ -63,12 +64,12 @@ impl Thing {
     }
 }
 
-/// What is watched of hosts or of protocols.
+/// What is kept about hosts, or about protocols.
 #[derive(Debug)]
 struct Board {
     counters: SpaceSaving<Thing>,
     windows: Steps<Summary<Thing>>,
-    /// The largest of the last seconds, the oldest first.
+    /// The largest of each of the last seconds, the oldest first.
     line: VecDeque<Summary<Thing>>,
     /// All seconds that are over.
     overall: Summary<Thing>,
@@ -114,11 +115,11 @@ pub enum What {
 pub struct Largest {
     /// Those that are known to be large, the largest first.
     pub listed: Vec<Counted<Label>>,
-    /// What all had. Twice that of the packets for hosts.
+    /// The sum of all, also of those that are not listed.
     pub total: Amount,
-    /// What is not certain to belong to one of the listed.
+    /// What is not certain to belong to a listed one.
     pub others: Amount,
-    /// The seconds that the window has.
+    /// The number of seconds in the window.
     pub seconds: u64,
 }
 
@@ -147,7 +148,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Nothing seen yet. `seed` should be secret where packets come from strangers.
+    /// A watch that has seen nothing. `seed` should be secret if packets come from strangers.
     pub fn new(seed: u64) -> Watch {
         Watch {
             mix: Mix::new(seed),
@@ -159,8 +160,8 @@ impl Watch {
         }
     }
 
-    /// A packet with these headers, and `bytes` bytes, was seen at `now`. Times that go back count
-    /// as the latest.
+    /// A packet with these headers, and `bytes` bytes, was seen at `now`. An earlier time than
+    /// before counts as the latest.
     pub fn packet(&mut self, now: Nanos, key: &Key, bytes: u32) {
         let began = *self.began.get_or_insert(now);
         if now.saturating_sub(began) >= SECOND {
@@ -178,8 +179,8 @@ impl Watch {
         }
     }
 
-    /// Ends all seconds that are over at `now`. A view calls it where packets may stay away; the
-    /// next packet does it as well.
+    /// Ends all seconds that are over at `now`. The next packet does so as well; a view calls this
+    /// because no packet may come.
     pub fn advance(&mut self, now: Nanos) {
         let over = self.began.map_or(0, |began| now.saturating_sub(began) / SECOND);
         if over > 0 {
@@ -187,11 +188,11 @@ impl Watch {
         }
     }
 
-    /// Ends the current second, and so many less one in which nothing came.
+    /// Ends the current second, and `over - 1` seconds without a packet.
     fn end_seconds(&mut self, over: u64) {
         self.hosts.end_second(self.second);
         self.protocols.end_second(self.second);
-        // Seconds without a packet. More of them than a line has would change nothing.
+        // Seconds without a packet. More than a line holds would change nothing.
         for _ in 0..(over - 1).min(LINE as u64) {
             self.hosts.push_line(Summary::default());
             self.protocols.push_line(Summary::default());
@@ -205,7 +206,8 @@ impl Watch {
         self.all
     }
 
-    /// The largest of a window that ends with the last second that is over; `None` before one is.
+    /// The largest of a window that ends with the last second that is over; `None` before the first
+    /// second is over.
     pub fn largest(&self, what: What, window: Window) -> Option<Largest> {
         let now = self.second.checked_sub(1)?;
         let (board, label) = self.board(what);
@@ -219,7 +221,7 @@ impl Watch {
         Largest::of(&board.overall, label, self.second)
     }
 
-    /// What one host or protocol had for certain in each of the last seconds (60 at most), the
+    /// What one host or protocol had for certain in each of the last seconds (at most 60), the
     /// oldest first. A second in which it was not among the 32 largest counts as 0.
     pub fn line(&self, what: What, of: Label) -> Vec<Amount> {
         let (board, label) = self.board(what);
@@ -237,8 +239,7 @@ impl Watch {
         }
     }
 
-    /// Ends the current second as if it were over, so that [`overall`](Watch::overall) has all that
-    /// a file held.
+    /// Ends the current second early, so that [`overall`](Watch::overall) has everything of a file.
     pub fn finish(&mut self) {
         if self.began.is_some() {
             self.end_seconds(1);
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(short(&watch.largest(What::Protocols, Window::Second).unwrap()), named(&[("tcp 22", 40)]));
         let hosts = watch.overall(What::Hosts);
         assert_eq!(short(&hosts), named(&[("0.0.0.1", 340), ("0.0.0.2", 300), ("0.0.0.3", 40)]));
-        // Each packet of IP counts at both ends.
+        // Each IP packet counts for both hosts.
         assert_eq!((hosts.total, hosts.seconds, watch.total()), (Amount::new(680, 6), 3, Amount::new(390, 4)));
         let line: Vec<u64> = watch.line(What::Hosts, hosts.listed[0].key).iter().map(|amount| amount.bytes).collect();
         assert_eq!(line, [300, 0, 40]);

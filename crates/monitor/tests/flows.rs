@@ -1,4 +1,4 @@
-//! Space-Saving and its merging, beside an exact count.
+//! Space-Saving and its merging, compared with an exact count.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ fn exact(stream: &[(u32, u32)]) -> HashMap<u32, Amount> {
 }
 
 /// The summary of a stream, counted with so many counters. Hashes are bad on purpose: four keys
-/// share each of them.
+/// share each hash.
 fn counted(stream: &[(u32, u32)], counters: usize) -> Summary<u32> {
     let mut counts = SpaceSaving::new(counters);
     for (flow, bytes) in stream {
@@ -56,13 +56,13 @@ fn within(least: Amount, true_amount: Amount, most: Amount) -> bool {
         && true_amount.packets <= most.packets
 }
 
-/// Everything that the algorithm promises.
+/// Checks everything that the algorithm promises.
 fn check(summary: &Summary<u32>, exact: &HashMap<u32, Amount>, counters: usize) -> Result<(), TestCaseError> {
     let total: Amount = exact.values().copied().sum();
     prop_assert_eq!(summary.total(), total);
     prop_assert!(summary.listed().len() <= counters);
     let listed: Amount = summary.listed().iter().map(|counted| counted.at_least).sum();
-    // The sum does not end at 0 or at 2^64: what is listed is never more than there is.
+    // Nothing saturates: the listed flows never have more than the total.
     prop_assert!(listed.bytes <= total.bytes && listed.packets <= total.packets);
     prop_assert_eq!(listed + summary.others(), total);
     let m = counters as u64;
@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-/// A flow of four fields of a number.
+/// A flow whose four fields are made from a number.
 fn flow(at: u32) -> FlowKey {
     FlowKey::of(&Key {
         src: u128::from(0x0a00_0000 + at / 7),
@@ -132,8 +132,9 @@ fn flow(at: u32) -> FlowKey {
     })
 }
 
-/// Five flows have 18, 16, 14, 12 and 10 percent, and 20,000 others the rest. The flows differ by
-/// more than the error, 1/64 of all, so the five largest are those of a full count, in its order.
+/// Five flows have 18, 16, 14, 12 and 10 percent, and 20,000 others the rest. The five differ by
+/// more than the error, 1/64 of all, so the five largest are those of a full count, in the same
+/// order.
 #[test]
 fn the_five_largest_are_those_of_a_full_count() {
     for seed in 0..20 {
@@ -163,7 +164,7 @@ fn the_five_largest_are_those_of_a_full_count() {
         for (counted, (_, bytes)) in summary.listed().iter().zip(&all[..5]) {
             assert!(counted.at_least.bytes <= *bytes && *bytes <= counted.at_most().bytes, "seed {seed}: {counted:?}");
         }
-        // Whatever they are folded by, groups and others are the total.
+        // Whatever flows are folded by, groups and others add up to the total.
         for by in [By::Host(Side::Source), By::Prefix(Side::Destination, 10), By::Port, By::Dscp, By::Protocol] {
             let folded = fold(&summary, by);
             let known: Amount = folded.groups.iter().map(|group| group.at_least).sum();
@@ -172,8 +173,8 @@ fn the_five_largest_are_those_of_a_full_count() {
     }
 }
 
-/// A flood in which every packet is a new flow does not push a flow out that has more than 1/64,
-/// and its packets go to a fixed number of chains.
+/// A flood in which every packet is a new flow does not push out a flow that has more than 1/64 of
+/// all bytes, and its packets go to a fixed number of chains.
 #[test]
 fn a_flood_of_new_flows_leaves_large_ones_listed() {
     let mix = Mix::new(3);

@@ -1,5 +1,5 @@
-//! An engine with random traffic, watched for 70 seconds: every frame adds up, and says what a
-//! count beside it says.
+//! An engine with random traffic, watched for 70 seconds: every frame adds up, and agrees with an
+//! independent count.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -58,19 +58,19 @@ fn key(flow: u32) -> Key {
     Key { src: u128::from(flow), dst: 99, sport: Some(1000), dport: Some(443), proto: 6, family: 4, ..Key::default() }
 }
 
-/// What was counted beside the monitor: what left each second.
+/// The independent count: what left in each second.
 #[derive(Clone, Debug, Default)]
 struct Left {
     /// Charged bytes, by class of the packet.
     wire: [u64; 7],
-    /// By class and flow.
+    /// Bytes by class and flow.
     flows: HashMap<(ClassId, u32), Amount>,
     /// Times in the queue, by class.
     times: [Vec<Nanos>; 7],
     dropped: u64,
 }
 
-/// A link under random load, its monitor, and the count beside.
+/// A link under random load, its monitor, and the independent count.
 struct World {
     engine: Engine,
     departures: Departures,
@@ -236,7 +236,7 @@ proptest! {
         let mut world = World::new(seed);
         for second in 0..70 {
             let mut loads = phases[second / 10];
-            // Packets of inner classes, of the link itself among them, are few; class 5 is idle.
+            // Inner classes and the link itself get few packets; class 5 is idle.
             (loads[0], loads[1], loads[2], loads[5]) = (loads[0] / 20, loads[1] / 20, loads[2] / 20, 0);
             world.second(loads);
             for window in Window::ALL {
@@ -248,7 +248,7 @@ proptest! {
             }
         }
         prop_assert_eq!(world.engine.unclassified().0, world.unclassified);
-        // The history of 70 seconds, and that of four quarters of a minute, have what left.
+        // The 70 seconds of the history, and its four quarters of a minute, have what left.
         let history = world.monitor.history();
         prop_assert_eq!((history.seconds().len(), history.quarters().len()), (70, 4));
         for class in 0..7 {
@@ -258,13 +258,13 @@ proptest! {
             let coarse: u64 = history.quarters().map(of_slice).sum();
             prop_assert_eq!((fine, coarse), (wire(&world.seconds), wire(&world.seconds[..60])));
         }
-        // In every slice what was borrowed was lent.
+        // In every slice, lent equals borrowed.
         for slice in history.seconds().chain(history.quarters()) {
             let borrowed: u64 = slice.points().map(|(_, point)| point.borrowed_bytes).sum();
             let lent: u64 = slice.points().map(|(_, point)| point.lent_bytes).sum();
             prop_assert_eq!(borrowed, lent + slice.lent_by_idle);
         }
-        // Lines of the link are what it got each second.
+        // The link's line is what it got each second.
         let series = world.monitor.series(&[ROOT, 1], 70);
         for (second, left) in world.seconds.iter().enumerate() {
             prop_assert_eq!(series[0][second], left.wire.iter().sum::<u64>() * 8);
@@ -299,8 +299,8 @@ fn a_document_is_the_frame_that_it_was_made_of() {
     assert_eq!((web.name.as_str(), web.parent.as_deref(), web.asked_bit_s), ("web", Some("agency"), Some(3_000_000)));
 }
 
-/// An engine that begins anew counts from 0: what a class has sent is all that it has counted, also
-/// if that is more than the old engine's count.
+/// An engine that begins anew counts from 0. Then all that it has counted is new, even if a class
+/// has more than the old engine had counted.
 #[test]
 fn an_engine_that_begins_anew() {
     let mut monitor = Monitor::new(tree(), Limits::default(), None);
@@ -315,7 +315,7 @@ fn an_engine_that_begins_anew() {
         monitor.second(Second { from, to, counters: &counters, ..Second::default() });
     };
     second(0, 1000, 5);
-    // Less in all, and more of the last class.
+    // The link has sent less than before, but the last class more.
     second(1, 100, 50);
     let frame = monitor.frame(Window::Second).unwrap();
     frame.check().unwrap();
@@ -336,17 +336,17 @@ fn a_history_goes_on_in_another_process_and_under_another_policy() {
     let kept: altq_monitor::History =
         serde_json::from_str(&serde_json::to_string(world.monitor.history()).unwrap()).unwrap();
     world.monitor = Monitor::new(tree(), Limits::default(), Some(kept));
-    // The new monitor sees the engine's counters for the first time: it takes them as one second.
-    // Here the engine begins anew as well.
+    // A new monitor takes all that the engine has counted as one second. Here the engine begins
+    // anew as well.
     (world.engine, world.flows) = (engine(), Vec::new());
     (0..25).for_each(|_| world.second([0, 0, 0, 50, 50, 0, 0]));
     for class in [3, 4] {
         assert_eq!(in_history(&world.monitor, class), sent(&world, class as usize));
-        // 15 seconds, then the five that were left and 15 of the new process.
+        // The quarters have 15 seconds, then 20: five that were left and 15 of the new process.
         let quarters: Vec<u32> = world.monitor.history().quarters().map(|slice| slice.seconds).collect();
         assert_eq!(quarters, [15, 20]);
     }
-    // Class 3 and what it did are gone from the policy: its history is the link's.
+    // Class 3 is gone from the policy: its history is the link's.
     let mut classes = tree().classes().to_vec();
     classes.remove(3);
     classes[5].parent = 2;

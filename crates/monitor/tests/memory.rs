@@ -1,4 +1,4 @@
-//! What a monitor takes: little for idle classes, and never more than it was given.
+//! The memory of a monitor: little for idle classes, and never more than its limits.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Rate, SECOND};
 use altq_monitor::{Class, Departures, FlowKey, Limits, Monitor, Second, Tree, Window};
 
-/// So many classes right below a link, each with the same guarantee.
+/// So many classes directly below a link, each with the same guarantee.
 fn tree(classes: u32) -> Tree {
     let class = |at: u32| Class {
         name: format!("c{at}"),

@@ -1,4 +1,4 @@
-//! The monitor of unshaped traffic, on a million packets beside a full count.
+//! The monitor of unshaped traffic, on a million packets, compared with a full count.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ impl Packet {
     }
 }
 
-/// The rank of a thing of which the n-th has 1/n of what the first has (Zipf's law), from 1.
+/// A random rank, from 1, by Zipf's law: rank n is 1/n as frequent as rank 1.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -112,7 +112,8 @@ fn top<K: Hash + Eq + Ord + Copy>(all: &HashMap<K, Amount>, count: usize) -> Vec
     all.into_iter().take(count).map(|(key, _)| key).collect()
 }
 
-/// Every label within its bounds, and everything larger than a part of the counters listed.
+/// Checks that every label is within its bounds, and that everything larger than 1/counters of the
+/// total is listed.
 fn check(largest: &Largest, exact: &HashMap<Label, Amount>) {
     let total: Amount = exact.values().copied().sum();
     assert_eq!(largest.total, total);
@@ -134,7 +135,7 @@ fn check(largest: &Largest, exact: &HashMap<Label, Amount>) {
 fn the_top_five_of_a_million_packets_are_those_of_a_full_count() {
     let mut watch = Watch::new(3);
     let (mut hosts, mut protocols): (HashMap<Label, Amount>, HashMap<Label, Amount>) = Default::default();
-    // The same of the last second alone.
+    // The same for the last second alone.
     let mut last: HashMap<Label, Amount> = HashMap::new();
     for (at, packet) in (0..).zip(packets()) {
         let now = at * (SECOND / PER_SECOND);
@@ -159,7 +160,7 @@ fn the_top_five_of_a_million_packets_are_those_of_a_full_count() {
         check(&overall, exact);
         assert_eq!(names(&overall), top(exact, 5), "{what:?}");
     }
-    // 200 protocols fit into the counters, so that of them everything is exact.
+    // 200 protocols fit into the counters, so everything about them is exact.
     let second = watch.largest(What::Protocols, Window::Second).unwrap();
     check(&second, &last);
     assert_eq!((second.others, names(&second)), (Amount::default(), top(&last, 5)));
