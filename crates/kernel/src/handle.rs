@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Handle(pub u32);
 
 impl Handle {
-    /// The place of a device's own qdisc (`TC_H_ROOT`).
+    /// The parent of a device's own qdisc (`TC_H_ROOT`).
     pub const ROOT: Handle = Handle(u32::MAX);
 
     /// A handle of these numbers.

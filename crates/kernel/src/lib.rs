@@ -1,9 +1,9 @@
 //! A link of a policy as Linux's own qdiscs, classes and filters.
 //!
 //! [`translate`] turns a link into a [`Tree`] in the kernel's units. Nothing is left out silently:
-//! a word that the kernel cannot keep is an error with its place in the policy, and what the kernel
-//! does a little differently is a note of the tree. [`commands`] prints a tree as lines of tc;
-//! [`message`] writes it as netlink messages and reads the kernel's answers.
+//! a word that the kernel's qdiscs do not have is an error with its place in the policy, and what
+//! the kernel does a little differently is a note of the tree. [`commands`] prints a tree as lines
+//! of tc; [`message`] writes it as netlink messages and reads the kernel's answers.
 //!
 //! Nothing here calls the kernel. `dataplane` sends the messages.
 //!

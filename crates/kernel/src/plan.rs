@@ -1,4 +1,4 @@
-//! The requests that make a tree, in order, and what differs between a tree and what the kernel
+//! The requests that make a tree, in order, and the differences between a tree and what the kernel
 //! shows.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use crate::message::{self, Found};
 use crate::tree::{Class, Match, Qdisc, QdiscWords, Tree};
 
 /// The requests that make the qdiscs and classes of a tree on an interface, parents first. The
-/// tree's size table is not among them.
+/// tree's size table needs a request of its own.
 pub fn requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     for qdisc in &tree.qdiscs {
@@ -21,13 +21,13 @@ pub fn requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
 }
 
 /// The requests that make the filters of a tree. They come last, so that no packet is sent to a
-/// class that is not there.
+/// class that does not exist yet.
 pub fn filter_requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
     let filters = tree.qdiscs.iter().flat_map(|qdisc| &qdisc.filters);
     filters.map(|filter| message::new_filter(device, filter)).collect()
 }
 
-/// What the kernel shows of an interface.
+/// What the kernel shows for an interface.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     /// Its qdiscs.
@@ -38,19 +38,19 @@ pub struct Shown {
     pub filters: Vec<Found>,
 }
 
-/// What differs.
+/// A difference.
 enum Difference<'a> {
-    /// A class that stands where it should has other words: the sentence about it, what it should
-    /// be, and what it is.
+    /// A class is in its place but has other words: the sentence about it, what was wanted, and
+    /// what the kernel shows.
     Words(String, &'a Class, &'a Found),
     /// Anything else, as a sentence.
     Other(String),
 }
 
-/// What differs between a tree and what the kernel shows, a sentence each; nothing if they are the
-/// same. `name` gives the name of a class of the policy.
+/// The differences between a tree and what the kernel shows, one sentence each; an empty list if
+/// there are none. `name` returns the name of a class of the policy.
 ///
-/// Of what the kernel shows only that counts which stands in a qdisc or class of the tree.
+/// Qdiscs, classes and filters outside of the tree do not count.
 pub fn differences(tree: &Tree, device: u32, shown: &Shown, name: &dyn Fn(ClassId) -> String) -> Vec<String> {
     let line = |found: Difference<'_>| match found {
         Difference::Words(line, ..) | Difference::Other(line) => line,
@@ -58,18 +58,19 @@ pub fn differences(tree: &Tree, device: u32, shown: &Shown, name: &dyn Fn(ClassI
     compared(tree, device, shown, name).into_iter().map(line).collect()
 }
 
-/// A change of a class, and what undoes it.
+/// A change of a class, and the request that undoes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassChange {
     /// The request that gives the class its new words.
     pub request: Vec<u8>,
-    /// The request that gives it those back that it has.
+    /// The request that restores the words that it has now.
     pub undo: Vec<u8>,
 }
 
-/// The changes of classes that turn what the kernel shows into a tree. `None` if that takes more:
-/// other qdiscs, classes or filters, a word that the kernel changes in new classes only, or a table
-/// of a RED, which follows from its class's rate and which the kernel does not show.
+/// The changes of classes that turn what the kernel shows into a tree. `None` if changes of classes
+/// are not enough: other qdiscs, classes or filters are needed, a word that the kernel sets only in
+/// new classes, or the table of a RED, which depends on its class's rate and is not shown by the
+/// kernel.
 pub fn class_changes(tree: &Tree, device: u32, shown: &Shown) -> Option<Vec<ClassChange>> {
     let change = |found: Difference<'_>| match found {
         Difference::Other(_) => None,
@@ -94,13 +95,13 @@ fn compared<'a>(
 ) -> Vec<Difference<'a>> {
     let mut found = Vec::new();
     let qdiscs: HashMap<Handle, &Found> = shown.qdiscs.iter().map(|found| (found.handle, found)).collect();
-    // By qdisc, then by class.
+    // The classes that the kernel shows, by qdisc and handle.
     let mut classes: HashMap<u16, HashMap<Handle, &'a Found>> = HashMap::new();
     for class in &shown.classes {
         classes.entry(class.handle.major()).or_default().insert(class.handle, class);
     }
     let mut filters: HashMap<Handle, Vec<&Found>> = HashMap::new();
-    // A dump has an entry for each number and for each table, which are no filters.
+    // A dump also has an entry for each priority and for each hash table, which are not filters.
     for filter in shown.filters.iter().filter(|found| message::leads(&found.kind, &found.options)) {
         filters.entry(filter.parent).or_default().push(filter);
     }
@@ -127,8 +128,8 @@ fn compared<'a>(
                 Compared::Other(why) => found.push(Difference::Other(format!("{what} {why}"))),
             }
         }
-        // The bands of prio and the flows of other queues are classes too, which nobody made.
-        // A class of the number 0 is the qdisc itself, which hfsc shows.
+        // The kernel shows as classes also the bands of prio and the flows of other queues, which
+        // nobody made, and for hfsc the qdisc itself, with the minor number 0.
         let made = qdisc.classes.iter().any(|class| class.words.is_some());
         let mut more: Vec<&Handle> = own.keys().filter(|handle| made && handle.minor() != 0).collect();
         more.sort();
@@ -139,7 +140,7 @@ fn compared<'a>(
     found
 }
 
-/// How a qdisc or class compares with what was asked for.
+/// How a qdisc or class differs from what was wanted.
 enum Compared<'a> {
     Same,
     OtherWords(&'a Found),
@@ -150,7 +151,7 @@ enum Compared<'a> {
 fn compare<'a>(wanted: &[u8], found: Option<&'a Found>, class: bool) -> Compared<'a> {
     let Some((_, wanted)) = message::sent(wanted) else { return Compared::Same };
     let Some(found) = found else { return Compared::Other("is gone".to_owned()) };
-    // The kernel shows a class below its qdisc as one of the root.
+    // The kernel shows a class that is directly below its qdisc as one of the root.
     let top = class && wanted.parent.minor() == 0;
     if found.kind != wanted.kind {
         Compared::Other(format!("is a {}", found.kind))
@@ -163,17 +164,17 @@ fn compare<'a>(wanted: &[u8], found: Option<&'a Found>, class: bool) -> Compared
     }
 }
 
-/// What decides which filter of a qdisc is which: its number and protocol, and for fw the mark.
+/// What identifies a group of filters in a qdisc: priority and protocol, and for fw the mark.
 fn place(of: &Found) -> (u32, u32) {
     (of.info, if of.kind == "fw" { of.handle.0 } else { 0 })
 }
 
-/// Compares the filters of a qdisc with those that were asked for. Those of one number are the same
-/// in the same order, or exclude each other.
+/// Compares the filters of a qdisc with those that were wanted. Filters of one priority must be in
+/// the same order, unless they exclude each other.
 fn compare_filters(qdisc: &Qdisc, device: u32, there: &[&Found]) -> Vec<String> {
     let (mut lines, mut more) = (Vec::new(), 0);
     let mut left: HashMap<(u32, u32), Vec<&Found>> = HashMap::new();
-    // From the last on, because they are taken from the end.
+    // In reverse order, because they are taken from the end below.
     for found in there.iter().rev() {
         left.entry(place(found)).or_default().push(found);
     }
@@ -182,11 +183,11 @@ fn compare_filters(qdisc: &Qdisc, device: u32, there: &[&Found]) -> Vec<String> 
         let same = |found: &&Found| {
             found.kind == wanted.kind && message::same_filter(&wanted.kind, &wanted.options, &found.options)
         };
-        // The kernel shows those of u32 in their order, and most others too.
+        // The kernel shows u32 filters in their order, and most others as well.
         let group = left.get_mut(&place(&wanted));
         let found = group.and_then(|group| Some((group.iter().rposition(same)?, group)));
         match found {
-            // What stands before it stands there beyond what was asked for.
+            // Filters before this one in the group are not of this policy.
             Some((place, group)) if matches!(filter.matches, Match::U32 { .. }) => {
                 more += group.len() - 1 - place;
                 group.truncate(place);
@@ -210,7 +211,7 @@ mod tests {
     use crate::message::sent;
     use crate::{Host, Place, translate};
 
-    /// A tree, and what a kernel shows of it that shows everything as it was asked for.
+    /// A tree, and what the kernel shows if everything is as wanted.
     fn tree() -> (Tree, Shown) {
         let text = "link wan { device eth0  rate 8Mbit/s  scheduler htb
             class a { rate 1Mbit/s }  class b { rate 7Mbit/s  default }
@@ -239,14 +240,14 @@ mod tests {
         let (tree, mut shown) = tree();
         assert_eq!(lines(&tree, &shown), Vec::<String>::new());
         assert_eq!(class_changes(&tree, 7, &shown), Some(Vec::new()));
-        // Marks exclude each other, and are shown in an order of their own.
+        // Marks exclude each other, and the kernel shows them in an order of its own.
         let mark = |found: &Found| found.kind == "fw";
         let first = shown.filters.iter().position(mark).unwrap();
         shown.filters.swap(first, first + 1);
         assert_eq!(lines(&tree, &shown), Vec::<String>::new());
     }
 
-    /// Filters of u32 are tried in order: one is missing, there is one more, two are exchanged.
+    /// u32 filters are tried in order. Cases: one is missing, there is one more, two are exchanged.
     #[test]
     fn filters_differ_by_words_and_by_order() {
         let (tree, shown) = tree();
@@ -270,7 +271,8 @@ mod tests {
     fn a_class_that_differs_is_changed_and_others_are_named() {
         let (tree, mut shown) = tree();
         let class = shown.classes.iter_mut().find(|found| found.handle == Handle::new(1, 1)).unwrap();
-        // Behind the attribute's header: cells, link layer, overhead, alignment, mpu; the rate.
+        // After the attribute's header come cells, link layer, overhead, alignment and mpu, then
+        // the rate.
         class.options[4 + 8] ^= 1;
         assert_eq!(lines(&tree, &shown), ["the class `class1` (1:1) has other words"]);
         let changes = class_changes(&tree, 7, &shown).unwrap();

@@ -1,4 +1,4 @@
-//! A tree as commands of tc, in the order in which they can be given.
+//! Prints a tree as commands of tc, in an order in which tc accepts them.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -11,13 +11,13 @@ use crate::tree::{
     Class, ClassWords, Curve, Filter, FlowerKeys, Layer, Match, Protocol, Qdisc, QdiscWords, SizeTable, Target, Tree,
 };
 
-/// Lines for `tc -batch`, each a command without the word `tc`: qdiscs and classes, then filters.
-/// So no packet is sent to a class that is not there yet.
+/// Lines for `tc -batch`, each a command without the word `tc`. Filters come last, so that no
+/// packet is sent to a class that does not exist yet.
 pub fn commands(tree: &Tree, device: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut sizes = tree.sizes.as_ref();
     for qdisc in &tree.qdiscs {
-        // The first has the size table.
+        // The first qdisc has the size table.
         lines.push(qdisc_line(qdisc, sizes.take(), device));
         lines.extend(qdisc.classes.iter().filter_map(|class| class_line(class, device)));
     }
@@ -27,8 +27,9 @@ pub fn commands(tree: &Tree, device: &str) -> Vec<String> {
     lines
 }
 
-/// The lines of a shell script that sets a link up on its device. What comes in at an interface is
-/// shaped where it leaves a device of its own, an ifb, to which it is redirected last.
+/// The lines of a shell script that sets a link up on its device. With `ingress`, packets that come
+/// in are redirected to a device of their own, an ifb, and shaped as they leave it. The redirection
+/// comes last.
 pub fn script(link: &Link, tree: &Tree) -> Vec<String> {
     let tc = |device: &str| commands(tree, device).into_iter().map(|line| format!("tc {line}")).collect::<Vec<_>>();
     match &link.device {
@@ -52,8 +53,9 @@ pub fn script(link: &Link, tree: &Tree) -> Vec<String> {
     }
 }
 
-/// The name of the ifb for what comes in at an interface. Names have at most 15 bytes: of a longer
-/// one there are the first bytes, and six digits that tell apart names that begin alike (FNV-1a).
+/// The name of the ifb for what comes in at an interface. Names have at most 15 bytes. A longer
+/// name is cut and gets six digits of a hash (FNV-1a), so that interfaces whose names begin alike
+/// get different ones.
 pub fn ifb(interface: &str) -> String {
     let whole = format!("ifb4{interface}");
     if whole.len() <= 15 {
@@ -83,7 +85,7 @@ fn qdisc_line(qdisc: &Qdisc, sizes: Option<&SizeTable>, device: &str) -> String 
     )
 }
 
-/// tc-stab(8). A table has a cell for each length up to 2048 bytes, so that none is rounded.
+/// tc-stab(8). The table has a cell for each length up to 2048 bytes, so that no length is rounded.
 fn stab(sizes: &SizeTable) -> String {
     let SizeTable { overhead, mpu, layer } = sizes;
     let layer_name = if *layer == Layer::Atm { "atm" } else { "ethernet" };
@@ -152,7 +154,7 @@ fn fraction(billionths: u32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A band is not added: it exists with its qdisc.
+/// The command for a class. `None` for a band, which exists with its qdisc.
 fn class_line(class: &Class, device: &str) -> Option<String> {
     let words = match class.words? {
         ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu, atm } => {
@@ -238,7 +240,7 @@ fn flower_words(keys: &FlowerKeys, protocol: Protocol) -> String {
             6 => "tcp".to_owned(),
             17 => "udp".to_owned(),
             132 => "sctp".to_owned(),
-            // tc reads this number as hexadecimal.
+            // tc reads the number as hexadecimal.
             other => format!("{other:#x}"),
         };
         say(format!(" ip_proto {name}"));

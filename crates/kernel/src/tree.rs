@@ -4,16 +4,16 @@ use altq_engine::spec::ClassId;
 
 use crate::handle::Handle;
 
-/// All that a link becomes on one device.
+/// What a link becomes on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// The qdiscs, parents before children; the first is that of the link.
+    /// The qdiscs, parents before children; the first is the link's own.
     pub qdiscs: Vec<Qdisc>,
-    /// What is charged for a packet beyond its length, if the classes do not say it themselves: a
-    /// size table of the device's own qdisc, the only one that may have one (`qdisc_graft` in
-    /// net/sched/sch_api.c).
+    /// What is charged for a packet in addition to its length, if the classes do not do that
+    /// themselves: the size table of the device's own qdisc, the only qdisc that may have one
+    /// (`qdisc_graft` in net/sched/sch_api.c).
     pub sizes: Option<SizeTable>,
-    /// What the kernel does differently from altq's own paths, a sentence each.
+    /// What the kernel does differently from altq's own paths, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -22,15 +22,15 @@ pub struct Tree {
 pub struct Qdisc {
     /// Its handle.
     pub handle: Handle,
-    /// The class that it stands in, or [`Handle::ROOT`].
+    /// The class that contains it, or [`Handle::ROOT`].
     pub parent: Handle,
-    /// What it is.
+    /// Its kind and its words.
     pub words: QdiscWords,
     /// Its classes, parents before children.
     pub classes: Vec<Class>,
     /// Its filters, in the order in which they are tried.
     pub filters: Vec<Filter>,
-    /// The class of the policy whose packets wait in it; `None` if its classes hold them.
+    /// The class of the policy whose packets wait in it; `None` if they wait in its classes.
     pub holds: Option<ClassId>,
 }
 
@@ -43,7 +43,7 @@ pub struct Class {
     pub parent: Handle,
     /// Its words; `None` for a band, which exists with its qdisc.
     pub words: Option<ClassWords>,
-    /// The class of the policy that it is. The root is the link.
+    /// The class of the policy that it stands for. The root is the link.
     pub id: ClassId,
 }
 
@@ -52,12 +52,12 @@ pub struct Class {
 pub enum QdiscWords {
     /// tc-htb(8).
     Htb {
-        /// Minor number of the class of packets that no filter matches; 0: they pass unshaped.
+        /// Minor number of the class for packets that no filter matches; 0: these pass unshaped.
         default: u16,
     },
     /// tc-hfsc(8).
     Hfsc {
-        /// Minor number of the class of packets that no filter matches; 0: they are dropped.
+        /// Minor number of the class for packets that no filter matches; 0: these are dropped.
         default: u16,
     },
     /// tc-drr(8).
@@ -66,7 +66,7 @@ pub enum QdiscWords {
     Prio {
         /// Number of bands, 2 to 16.
         bands: u8,
-        /// The band, from 0 on, of packets that no filter matches.
+        /// The band for packets that no filter matches, from 0 on.
         default: u8,
     },
     /// Drops the arriving packet when it holds so many packets.
@@ -107,7 +107,7 @@ pub enum QdiscWords {
         target: u32,
         /// Microseconds.
         interval: u32,
-        /// Most packets that an overflow drops.
+        /// The most packets that an overflow drops.
         drop_batch: u32,
         /// Marks instead of dropping.
         ecn: bool,
@@ -129,9 +129,9 @@ pub enum QdiscWords {
     Sfq {
         /// Packets.
         limit: u32,
-        /// Most packets of a flow.
+        /// The most packets of a flow.
         depth: u32,
-        /// Most flows with packets.
+        /// The most flows with packets.
         flows: u32,
         /// Queues that flows are hashed into, a power of two.
         divisor: u32,
@@ -146,13 +146,13 @@ pub enum QdiscWords {
     Cake {
         /// Bytes a second; 0: unlimited.
         rate: u64,
-        /// What is kept apart, and its number (linux/pkt_sched.h, `CAKE_FLOW_…`).
+        /// What is isolated, and its number (linux/pkt_sched.h, `CAKE_FLOW_…`).
         isolation: (&'static str, u32),
         /// Microseconds.
         rtt: u32,
         /// Bytes of buffers.
         memory: u32,
-        /// What it charges for a packet beyond its length at layer 3.
+        /// What it charges for a packet in addition to its length at layer 3.
         sizes: Option<SizeTable>,
     },
 }
@@ -178,7 +178,7 @@ impl QdiscWords {
     }
 }
 
-/// The words of a RED, as the kernel takes them and as tc takes them.
+/// The words of a RED: those of the kernel and those of tc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedWords {
     /// Bytes.
@@ -189,13 +189,13 @@ pub struct RedWords {
     pub max: u32,
     /// A new length enters the average with a weight of 1/2^this.
     pub weight: u8,
-    /// A burst, in packets, for which tc works out this weight.
+    /// A burst, in packets, for which tc computes this weight.
     pub burst: u32,
     /// Usual length of a packet, bytes.
     pub packet: u32,
     /// Drop probability just below max, in billionths.
     pub probability: u32,
-    /// Bytes a second, by which the average decays in idle time.
+    /// The rate at which the average decays in idle time, in bytes a second.
     pub rate: u64,
     /// Marks instead of dropping.
     pub ecn: bool,
@@ -206,7 +206,7 @@ pub struct RedWords {
 /// The words of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassWords {
-    /// Of an htb.
+    /// A class of an htb.
     Htb {
         /// Bytes a second.
         rate: u64,
@@ -218,16 +218,16 @@ pub enum ClassWords {
         cburst: u64,
         /// 0 to 7, 0 first.
         prio: u8,
-        /// Bytes a turn.
+        /// Bytes a round.
         quantum: u32,
-        /// Bytes that its tokens are charged beyond a packet's length.
+        /// Bytes that its tokens are charged in addition to a packet's length.
         overhead: u16,
-        /// Bytes that its tokens are charged at least.
+        /// The fewest bytes that its tokens are charged for a packet.
         mpu: u16,
-        /// Its tokens are charged whole cells of ATM.
+        /// Its tokens are charged in whole ATM cells.
         atm: bool,
     },
-    /// Of an hfsc.
+    /// A class of an hfsc.
     Hfsc {
         /// Real time.
         rt: Option<Curve>,
@@ -236,7 +236,7 @@ pub enum ClassWords {
         /// Upper limit.
         ul: Option<Curve>,
     },
-    /// Of a drr.
+    /// A class of a drr.
     Drr {
         /// Bytes a round.
         quantum: u32,
@@ -254,18 +254,18 @@ pub struct Curve {
     pub then: u32,
 }
 
-/// What is charged for a packet beyond the length that the kernel sees (tc-stab(8)).
+/// What is charged for a packet in addition to the length that the kernel sees (tc-stab(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeTable {
     /// Bytes added; may be negative.
     pub overhead: i32,
-    /// The least length, with the overhead, before cells.
+    /// The smallest charged length, with the overhead, before it is rounded to cells.
     pub mpu: u32,
     /// How it is framed.
     pub layer: Layer,
 }
 
-/// Framing below layer 2, as tc-stab(8) knows it.
+/// Framing below layer 2, as in tc-stab(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// Bytes as they are.
@@ -281,9 +281,9 @@ pub enum Layer {
 pub struct Filter {
     /// The qdisc.
     pub parent: Handle,
-    /// The kernel tries filters by this number, the least first.
+    /// The priority (`pref` of tc). The kernel tries filters with a smaller one first.
     pub prio: u16,
-    /// The packets that it looks at.
+    /// The packets that it examines.
     pub protocol: Protocol,
     /// What it compares.
     pub matches: Match,
@@ -298,11 +298,11 @@ pub struct Filter {
 pub enum Target {
     /// To a class.
     Class(Handle),
-    /// Nowhere.
+    /// The packet is dropped.
     Drop,
 }
 
-/// The packets that a filter looks at, by EtherType.
+/// The packets that a filter examines, by EtherType.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// All.
@@ -374,7 +374,7 @@ impl Match {
 /// A word of 32 bits of a packet, in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Its place, in bytes from the network header on.
+    /// Its offset from the network header, in bytes.
     pub offset: u16,
     /// The value.
     pub value: u32,
@@ -401,7 +401,7 @@ pub struct FlowerKeys {
     pub tcp_flags: Option<(u8, u8)>,
     /// Identifier of the VLAN.
     pub vlan: Option<u16>,
-    /// Behind a VLAN tag: true for IPv6, false for IPv4.
+    /// What follows the VLAN tag: true for IPv6, false for IPv4.
     pub inner_v6: Option<bool>,
     /// The interface by which the packet came.
     pub indev: Option<String>,

@@ -1,7 +1,6 @@
-//! Filters against the engine's own classifier: whatever the rules, each packet comes to the class
-//! that the policy names. The filters are tried here as the manual pages tc-u32(8), tc-flower(8)
-//! and tc-fw(8) say, on packets whose bytes are laid out by hand (RFC 791, RFC 8200, RFC 9293, RFC
-//! 768).
+//! Compares filters with the engine's own classifier: for any rules, each packet comes to the class
+//! that the policy names. The filters are tried as in the manual pages tc-u32(8), tc-flower(8) and
+//! tc-fw(8), on packets whose bytes are laid out by hand (RFC 791, RFC 8200, RFC 9293, RFC 768).
 
 use altq_config::{Language, Link, parse_str};
 use altq_engine::classify::Classifier;
@@ -28,7 +27,7 @@ impl Random {
     }
 }
 
-/// A packet, whole and without options or extension headers.
+/// A packet that is not a fragment and has no options or extension headers.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     v6: bool,
@@ -100,7 +99,7 @@ impl Packet {
     }
 }
 
-/// Whether the kernel's filter takes a packet.
+/// Whether a filter matches a packet.
 fn takes(filter: &Filter, packet: &Packet, bytes: &[u8]) -> bool {
     let family = match filter.protocol {
         Protocol::All => true,
@@ -171,7 +170,7 @@ fn lands(tree: &Tree, packet: &Packet) -> Option<ClassId> {
     }
 }
 
-/// Links with the classes a to d, side by side, in each other, and without a default class.
+/// Links with the classes a to d: side by side, inside each other, and without a default class.
 const LINKS: [&str; 5] = [
     "scheduler htb
         class a { rate 1Mbit/s } class b { rate 1Mbit/s } class c { rate 1Mbit/s } class d { rate 1Mbit/s  default }",
@@ -206,7 +205,7 @@ const TERMS: [&[&str]; 13] = [
     &["mark 1", "mark 0x10/0xf0", "mark 0", "mark !1", "mark 1-3", "family ipv4", "family ipv6"],
 ];
 
-/// A link with rules that are made up; `None` if a rule excludes itself.
+/// A link with random rules; `None` if a rule can match nothing.
 fn made_up(random: &mut Random) -> Option<(String, Link)> {
     let mut text = format!("link wan {{ device eth0  rate 10Mbit/s  {}\n", random.pick(&LINKS));
     for _ in 0..1 + random.below(8) {
@@ -217,7 +216,7 @@ fn made_up(random: &mut Random) -> Option<(String, Link)> {
         text += &format!("match {} -> {}\n", words.join(" "), random.pick(&["a", "b", "c", "d"]));
     }
     text += "}";
-    // `b` may hold classes, and has no packets of its own then.
+    // If `b` has classes below it, it has no packets of its own.
     let text = if text.contains("class other") { text.replace("-> b", "-> other") } else { text };
     let policy = parse_str(&text, "test.altq", Language::Native).ok()?;
     Some((text, policy.links.into_iter().next()?))

@@ -1,5 +1,6 @@
 //! Links as tc commands. The expected lines are worked out by hand from the policies and the manual
-//! pages of tc; `tc` itself accepts them (the test that needs a kernel is in the data plane).
+//! pages of tc. That `tc` itself accepts such lines is tested in the data plane, because it needs a
+//! kernel.
 
 use altq_config::{Language, Link, Sources, parse_str};
 use altq_kernel::{Host, Place, commands, fits, translate};
@@ -16,7 +17,7 @@ fn lines(text: &str) -> Vec<String> {
     commands(&tree, "eth0")
 }
 
-/// The findings about a link: the text that each points to, and its message.
+/// The errors about a link: for each, the text that it points to, and its message.
 fn refused(text: &str) -> Vec<(String, String)> {
     let (link, sources) = policy(text);
     let errors = translate(&link, &Host::default(), Place::ROOT).expect_err("the kernel cannot keep this");
@@ -114,7 +115,7 @@ fn weights_of_wfq_are_quanta() {
     );
     assert!(found.contains(&"class add dev eth0 parent 2: classid 2:1 drr quantum 4542".to_owned()), "{found:#?}");
     assert!(found.contains(&"class add dev eth0 parent 2: classid 2:2 drr quantum 1514".to_owned()), "{found:#?}");
-    // IOS's queue-limit of 64.
+    // The queue limit of 64 is the default of IOS.
     assert!(found.iter().any(|line| line.ends_with("pfifo limit 64")), "{found:#?}");
 }
 
@@ -150,8 +151,8 @@ fn a_cake_alone_shapes_by_itself() {
     );
 }
 
-/// 38 bytes from layer 3 on are 24 beyond the header that the kernel counts. The classes of htb
-/// charge them; for hfsc the device's own qdisc has a size table.
+/// An overhead of 38 bytes from layer 3 on is 24 more than the header that the kernel counts. The
+/// classes of htb charge these; for hfsc the device's own qdisc has a size table.
 #[test]
 fn an_overhead_counts_from_the_kernels_header_on() {
     let found =
@@ -172,8 +173,9 @@ fn an_overhead_counts_from_the_kernels_header_on() {
     assert!(found[0].starts_with(table), "{}", found[0]);
 }
 
-/// Words of the policy's own classes, cells of ATM, and an overhead below the kernel's header. 8
-/// bytes from layer 3 on are 6 less than the kernel counts, which htb's classes cannot say.
+/// ATM cells, a class with an overhead of its own, and an overhead smaller than the kernel's
+/// header. 8 bytes from layer 3 on are 6 less than the kernel counts, which htb's classes cannot
+/// express.
 #[test]
 fn an_overhead_of_classes_of_cells_and_below_the_header() {
     let of = |overhead: &str, words: &str| {
@@ -191,7 +193,7 @@ fn an_overhead_of_classes_of_cells_and_below_the_header() {
     assert!(below[0].contains("stab mpu 0 overhead -6 linklayer ethernet"), "{}", below[0]);
 }
 
-/// The kernel has 8 qdiscs inside each other, one of which is altq's own.
+/// The kernel allows 8 qdiscs inside each other, one of which is altq's own.
 #[test]
 fn qdiscs_stand_in_each_other_only_so_deep() {
     let nested = |depth: usize| {
@@ -201,14 +203,14 @@ fn qdiscs_stand_in_each_other_only_so_deep() {
             "} ".repeat(depth)
         )
     };
-    // An htb, a prio for each scheduler, and the queue: 7 with four classes in each other.
+    // An htb, a prio for each scheduler, and the queue: 7 with four classes inside each other.
     let (link, _) = policy(&nested(4));
     assert_eq!(translate(&link, &Host::default(), Place::ROOT).unwrap().qdiscs.len(), 7);
     let found = refused(&nested(5));
     assert!(found[0].1.contains("8 of the kernel's qdiscs would stand inside each other"), "{found:?}");
 }
 
-/// Where the kernel lacks a classifier, u32 stands in for it.
+/// If the kernel lacks a classifier, u32 replaces it.
 #[test]
 fn a_host_without_classifiers_has_u32() {
     let (link, _) = policy(
@@ -235,7 +237,7 @@ fn a_host_without_classifiers_has_u32() {
     assert_eq!(Host::default().variants().len(), 4);
 }
 
-/// What leads into a nested scheduler has filters there too.
+/// A rule that leads into a nested scheduler has filters there too.
 #[test]
 fn rules_lead_through_nested_schedulers() {
     let found = lines(

@@ -4,13 +4,13 @@ use super::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_DELTFILTER, RTM_NEWTFILTER,
 use crate::handle::Handle;
 use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
 
-/// Where the filters of what comes in stand: the qdisc `ffff:`.
+/// The qdisc that holds the filters for incoming packets: `ffff:`.
 const INGRESS: Handle = Handle::new(0xffff, 0);
-/// The packet goes no further (`TC_ACT_SHOT`), or is somebody else's (`TC_ACT_STOLEN`).
+/// The packet is dropped (`TC_ACT_SHOT`), or the action has taken it over (`TC_ACT_STOLEN`).
 const SHOT: u32 = 2;
 const STOLEN: u32 = 4;
 
-/// The number and the protocol of a filter, as `struct tcmsg` has them.
+/// The priority and the protocol of a filter, as in `struct tcmsg`.
 fn info(prio: u16, protocol: Protocol) -> u32 {
     u32::from(prio) << 16 | u32::from(protocol.number().to_be())
 }
@@ -18,7 +18,7 @@ fn info(prio: u16, protocol: Protocol) -> u32 {
 /// Makes a filter.
 pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-    // The handle of fw is the value of the mark. The others get one from the kernel.
+    // The handle of an fw filter is the value of the mark. Others get one from the kernel.
     let handle = match filter.matches {
         Match::Mark { value, .. } => Handle(value),
         _ => Handle::default(),
@@ -56,14 +56,14 @@ pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
     writer.done()
 }
 
-/// Takes away all filters of a qdisc that have a number.
+/// Deletes all filters of a qdisc that have this priority.
 pub fn delete_filters(device: u32, qdisc: Handle, prio: u16, protocol: Protocol) -> Vec<u8> {
     let info = info(prio, protocol);
     Writer::tc(RTM_DELTFILTER, NLM_F_ACK, device, Handle::default(), qdisc, info).done()
 }
 
-/// `struct tc_u32_sel`: flags (TC_U32_TERMINAL), shift, number of keys, and what finds a header at
-/// a place that the packet names; then a `struct tc_u32_key` for each key.
+/// `struct tc_u32_sel`: flags (TC_U32_TERMINAL), shift, number of keys, and fields for headers at
+/// variable offsets, which are not used; then a `struct tc_u32_key` for each key.
 fn selector(keys: &[Key]) -> Vec<u8> {
     let mut bytes = vec![1, 0, keys.len().min(255) as u8, 0];
     bytes.resize(16, 0);
@@ -87,13 +87,14 @@ fn action(writer: &mut Writer, act: u16, kind: &str, options: impl FnOnce(&mut W
     });
 }
 
-/// What all actions begin with (`tc_gen`): index, capabilities, the action, and two counts.
+/// The fields with which all actions begin (`tc_gen`): index, capabilities, the action, and two
+/// counts.
 fn general(action: u32) -> Vec<u8> {
     [0, 0, action, 0, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }
 
-/// Redirects all that comes in at an interface to another device, where it leaves: a u32 that
-/// matches everything.
+/// Redirects all incoming packets of an interface to another device, which sends them: a u32 filter
+/// that matches everything.
 pub fn redirect(device: u32, to: u32) -> Vec<u8> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let info = info(1, Protocol::All);
@@ -144,7 +145,7 @@ fn flower(writer: &mut Writer, keys: &FlowerKeys, protocol: Protocol) {
             writer.attribute(v4_kind + 1, &u32::MAX.checked_shl(32 - len.min(32)).unwrap_or(0).to_be_bytes());
         }
     }
-    // By protocol: a port and its mask; the ends of a range are the same for all protocols.
+    // The attributes of a port and its mask depend on the protocol; those of a range do not.
     let ports = match keys.proto {
         Some(6) => [(18, 35), (19, 36)],
         Some(132) => [(41, 39), (42, 40)],
@@ -191,7 +192,7 @@ mod tests {
         let to = Target::Class(Handle::new(1, 2));
         let found = new_filter(7, &filter(Match::U32 { keys, mark: None, indev: None }, Protocol::Ip, to));
         let mut wanted = vec![92, 0, 0, 0, 44, 0, 0x05, 0x06, 0, 0, 0, 0, 0, 0, 0, 0];
-        // Family, interface, handle, parent 1:, protocol 0x0800 in network order, number.
+        // Family, interface, handle, parent 1:, protocol 0x0800 in network order, priority.
         wanted.extend([0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0x08, 0x00, 3, 0]);
         wanted.extend(*b"\x08\0\x01\0u32\0");
         // TCA_OPTIONS; TCA_U32_CLASSID 1:2; TCA_U32_SEL: terminal, one key.
@@ -208,7 +209,7 @@ mod tests {
         // The handle is the mark; ETH_P_ALL is 3.
         assert_eq!(found[24..28], [5, 0, 0, 0]);
         assert_eq!(found[32..36], [0, 3, 3, 0]);
-        // Behind the kind "fw": TCA_FW_ACT with action 1 (gact, TC_ACT_SHOT); TCA_FW_MASK.
+        // After the kind "fw": TCA_FW_ACT with action 1 (gact, TC_ACT_SHOT); TCA_FW_MASK.
         let mut wanted = vec![60, 0, 2, 0, 48, 0, 4, 0, 44, 0, 1, 0];
         wanted.extend(*b"\x09\0\x01\0gact\0\0\0\0");
         wanted.extend([28, 0, 2, 0, 24, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -234,7 +235,7 @@ mod tests {
         wanted.extend([6, 0, 19, 0, 0, 80, 0, 0, 6, 0, 36, 0, 255, 255, 0, 0]);
         wanted.extend([5, 0, 73, 0, 0xb8, 0, 0, 0, 5, 0, 74, 0, 0xfc, 0, 0, 0]);
         wanted[0] = wanted.len() as u8;
-        // "flower" and its 0 take 7 bytes, with their header 11.
+        // "flower" and its 0 take 7 bytes, and 11 with the header.
         assert_eq!(found[36 + 12..], wanted);
     }
 }

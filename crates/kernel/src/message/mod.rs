@@ -1,10 +1,10 @@
-//! Messages of rtnetlink about qdiscs, classes and filters (linux/rtnetlink.h): written as
-//! requests, and read as the kernel sends them.
+//! Messages of rtnetlink about qdiscs, classes and filters (linux/rtnetlink.h): writes requests,
+//! and reads what the kernel sends.
 //!
 //! A message is a header of 16 bytes (`struct nlmsghdr`: length, type, flags, sequence number,
 //! port), one of 20 bytes (`struct tcmsg`: family, interface, handle, parent, and for filters
-//! number and protocol), and attributes: length, type, value, padded to 4 bytes. Numbers are in the
-//! machine's byte order, values of packets in network order.
+//! priority and protocol), and attributes: length, type, value, padded to 4 bytes. Numbers are in
+//! the machine's byte order, values of packet fields in network order.
 //!
 //! Nothing here calls the kernel.
 
@@ -33,7 +33,7 @@ const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
-/// Of an answer: the request is not in it, but for its header; and attributes follow.
+/// Flags of an answer: it has only the header of the request; attributes follow.
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 /// The type of an attribute, without the flags for nested attributes and for byte order.
@@ -42,25 +42,25 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 // linux/rtnetlink.h
 /// The type of a message that makes a device.
 pub const RTM_NEWLINK: u16 = 16;
-/// … that takes one away.
+/// … that deletes a device.
 pub const RTM_DELLINK: u16 = 17;
-/// … that asks for one.
+/// … that asks for a device.
 pub const RTM_GETLINK: u16 = 18;
 /// … that makes or changes a qdisc.
 pub const RTM_NEWQDISC: u16 = 36;
-/// … that takes one away.
+/// … that deletes a qdisc.
 pub const RTM_DELQDISC: u16 = 37;
-/// … that asks for all.
+/// … that asks for all qdiscs.
 pub const RTM_GETQDISC: u16 = 38;
-/// … that makes a class.
+/// … that makes or changes a class.
 pub const RTM_NEWTCLASS: u16 = 40;
-/// … that asks for all.
+/// … that asks for all classes.
 pub const RTM_GETTCLASS: u16 = 42;
 /// … that makes a filter.
 pub const RTM_NEWTFILTER: u16 = 44;
-/// … that takes filters away.
+/// … that deletes filters.
 pub const RTM_DELTFILTER: u16 = 45;
-/// … that asks for all.
+/// … that asks for all filters.
 pub const RTM_GETTFILTER: u16 = 46;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -77,7 +77,7 @@ const IFF_UP: u32 = 1;
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// A request with `struct tcmsg` behind its header.
+    /// A request with `struct tcmsg` after its header.
     fn tc(kind: u16, flags: u16, device: u32, handle: Handle, parent: Handle, info: u32) -> Writer {
         let mut writer = Writer::new(kind, flags);
         // The family AF_UNSPEC and padding.
@@ -112,14 +112,14 @@ impl Writer {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// A text, with the byte 0 at its end.
+    /// An attribute that is a text with a 0 byte at its end.
     fn attribute_text(&mut self, kind: u16, text: &str) {
         let mut bytes = text.as_bytes().to_vec();
         bytes.push(0);
         self.attribute(kind, &bytes);
     }
 
-    /// An attribute that has those which `inside` writes.
+    /// An attribute that contains the attributes that `inside` writes.
     fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Writer)) {
         let start = self.0.len();
         self.0.extend_from_slice(&[0, 0]);
@@ -129,7 +129,7 @@ impl Writer {
         self.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
     }
 
-    /// The request, with its length.
+    /// The bytes of the request, with its length filled in.
     fn done(mut self) -> Vec<u8> {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());
@@ -137,7 +137,7 @@ impl Writer {
     }
 }
 
-/// Gives a request its sequence number.
+/// Sets the sequence number of a request.
 pub fn number(request: &mut [u8], sequence: u32) {
     if let Some(place) = request.get_mut(8..12) {
         place.copy_from_slice(&sequence.to_ne_bytes());
@@ -169,7 +169,7 @@ fn link(kind: u16, flags: u16, device: u32, up: bool) -> Writer {
     writer
 }
 
-/// Makes an ifb of this name and sets it up.
+/// Makes an ifb of this name, in the state `up`.
 pub fn new_ifb(name: &str) -> Vec<u8> {
     let mut writer = link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, 0, true);
     writer.attribute_text(IFLA_IFNAME, name);
@@ -177,7 +177,7 @@ pub fn new_ifb(name: &str) -> Vec<u8> {
     writer.done()
 }
 
-/// Takes a device away.
+/// Deletes a device.
 pub fn delete_link(device: u32) -> Vec<u8> {
     link(RTM_DELLINK, NLM_F_ACK, device, false).done()
 }

@@ -8,11 +8,11 @@ use super::{
 use crate::handle::Handle;
 use crate::tree::{Class, Qdisc, SizeTable};
 
-/// The parent of the qdisc for what comes in (`TC_H_INGRESS`), and its handle.
+/// The parent of the qdisc for incoming packets (`TC_H_INGRESS`), and its handle.
 const INGRESS: Handle = Handle(0xffff_fff1);
 const INGRESS_HANDLE: Handle = Handle::new(0xffff, 0);
 
-/// Makes a qdisc. The kernel refuses it where another one with a handle stands.
+/// Makes a qdisc. The kernel refuses if its place has another qdisc with a handle.
 pub fn new_qdisc(device: u32, qdisc: &Qdisc) -> Vec<u8> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let mut writer = Writer::tc(RTM_NEWQDISC, flags, device, qdisc.handle, qdisc.parent, 0);
@@ -21,8 +21,8 @@ pub fn new_qdisc(device: u32, qdisc: &Qdisc) -> Vec<u8> {
     writer.done()
 }
 
-/// Changes a qdisc that is there: with `words` it gets those that it has here; and it gets this
-/// size table, or none.
+/// Changes an existing qdisc: sets its size table or removes it, and with `words` also sets its
+/// words.
 pub fn change_qdisc(device: u32, qdisc: &Qdisc, words: bool, sizes: Option<&SizeTable>) -> Vec<u8> {
     // Without NLM_F_CREATE the kernel changes the qdisc of this handle, first its words, then its
     // size table (`qdisc_change` in net/sched/sch_api.c).
@@ -37,12 +37,12 @@ pub fn change_qdisc(device: u32, qdisc: &Qdisc, words: bool, sizes: Option<&Size
     writer.done()
 }
 
-/// Takes a qdisc away, with all that stands in it.
+/// Deletes a qdisc, with all that is inside it.
 pub fn delete_qdisc(device: u32, parent: Handle, handle: Handle) -> Vec<u8> {
     Writer::tc(RTM_DELQDISC, NLM_F_ACK, device, handle, parent, 0).done()
 }
 
-/// Makes the qdisc for what comes in.
+/// Makes the qdisc for incoming packets.
 pub fn ingress_qdisc(device: u32) -> Vec<u8> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let mut writer = Writer::tc(RTM_NEWQDISC, flags, device, INGRESS_HANDLE, INGRESS, 0);
@@ -55,13 +55,13 @@ pub fn new_class(device: u32, class: &Class) -> Option<Vec<u8>> {
     written(device, class, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// Gives a class that is there other words. `None` for a band.
+/// Sets the words of an existing class. `None` for a band.
 pub fn change_class(device: u32, class: &Class) -> Option<Vec<u8>> {
     written(device, class, NLM_F_ACK)
 }
 
-/// Gives a class the words with which the kernel showed it. Those of htb, hfsc and drr have the
-/// same form in both directions.
+/// Sets the words of a class to those with which the kernel showed it. The words of htb, hfsc and
+/// drr have the same form in both directions.
 pub fn restore_class(class: &Found) -> Vec<u8> {
     let mut writer = Writer::tc(RTM_NEWTCLASS, NLM_F_ACK, class.device, class.handle, class.parent, 0);
     writer.attribute_text(TCA_KIND, &class.kind);
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Bytes of words of 16 bits, which the layouts below are written in.
+    /// The bytes of 16-bit words, in which the layouts below are written.
     fn halves(words: &[u16]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
@@ -115,8 +115,8 @@ mod tests {
         assert_eq!(found, wanted);
     }
 
-    /// 1 Mbit/s are 125,000 bytes a second. A burst of 1600 bytes takes 12.8 ms at that rate, which
-    /// are 200,000 ticks of 64 ns.
+    /// 1 Mbit/s is 125,000 bytes a second. A burst of 1600 bytes takes 12.8 ms at that rate, or
+    /// 200,000 ticks of 64 ns.
     #[cfg(target_endian = "little")]
     #[test]
     fn a_class_of_htb() {
@@ -162,12 +162,13 @@ mod tests {
         };
         let found = new_class(7, &class).unwrap();
         let wanted = halves(&[36, 2, 16, 1, 2, 0, 5000, 0, 1, 0, 16, 3, 2, 0, 5000, 0, 1, 0]);
-        // "hfsc" and its 0 take 5 bytes, with their header 9: the options begin behind 12.
+        // "hfsc" and its 0 take 5 bytes, 9 with the header, 12 with the padding. After that the
+        // options begin.
         assert_eq!(found[36 + 12..], wanted);
     }
 
-    /// 64 bytes and the 4 of a tag are less than 84: they count as 84. With cells, 84 bytes are two
-    /// of 53.
+    /// 64 bytes and the 4 of a tag are less than 84, so they count as 84. In cells, 84 bytes are
+    /// two of 53.
     #[test]
     fn a_size_table_has_a_cell_for_every_length() {
         for (layer, first, last) in [(Layer::Ethernet, 84, 2048), (Layer::Atm, 106, 43 * 53)] {

@@ -1,4 +1,4 @@
-//! Reads what the kernel sends: answers, and the qdiscs, classes and filters of a dump.
+//! Reads what the kernel sends: answers to requests, and the qdiscs, classes and filters of a dump.
 
 use super::words::sizes;
 use super::{
@@ -29,7 +29,8 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Attributes: type and value. One that is longer than what is there ends them.
+/// An iterator over attributes: type and value. It ends at an attribute that is longer than the
+/// rest.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'a>(pub &'a [u8]);
 
@@ -60,45 +61,46 @@ pub struct Found {
     pub device: u32,
     /// Its handle.
     pub handle: Handle,
-    /// The class in which it stands, or for a filter its qdisc.
+    /// The class that contains it; for a filter: its qdisc.
     pub parent: Handle,
-    /// Of a filter: its number and protocol. Of a class: the qdisc in it, or 0.
+    /// For a filter: its priority and protocol. For a class: the handle of the qdisc inside it, or
+    /// 0.
     pub info: u32,
     /// Its kind, such as `htb`.
     pub kind: String,
     /// Its options, in the form of its kind.
     pub options: Vec<u8>,
-    /// Of the device's own qdisc: its size table.
+    /// For the device's own qdisc: its size table.
     pub sizes: Option<SizeTable>,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
 }
 
-/// What a qdisc or class counted (linux/gen_stats.h).
+/// The counters of a qdisc or class (linux/gen_stats.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that it sent.
     pub packets: u64,
     /// Their bytes as the kernel counts them: with the header below layer 3, and with the overhead
-    /// where a size table charges it.
+    /// if there is a size table.
     pub bytes: u64,
     /// Packets that it dropped.
     pub dropped: u32,
-    /// How often it had packets and might not send.
+    /// How often it had packets but was not allowed to send.
     pub overlimits: u32,
     /// Packets that wait in it.
     pub backlog_packets: u32,
     /// Their bytes.
     pub backlog_bytes: u32,
-    /// Of a class of htb: packets that it sent with tokens of a class above it.
+    /// For a class of htb: packets that it sent with tokens of a class above it.
     pub borrowed: u32,
 }
 
 /// A message from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The answer to a request: its sequence number, 0 or the number of an error (errno), and what
-    /// the kernel says about it.
+    /// The answer to a request: the request's sequence number, 0 or an error number (errno), and
+    /// the kernel's text about the error.
     Answer(u32, i32, String),
     /// The end of a dump: the sequence number of the request.
     Done(u32),
@@ -112,7 +114,7 @@ pub enum Message {
     Link(u32, u16),
     /// A message of another kind.
     Other,
-    /// A message that is cut short. What comes behind it cannot be read.
+    /// A message that is cut short. What follows it cannot be read.
     Broken,
 }
 
@@ -163,7 +165,8 @@ fn read(message: &[u8]) -> Option<Message> {
     })
 }
 
-/// What the kernel says about a request (NLMSGERR_ATTR_MSG), behind the request or its header.
+/// The kernel's text about a request (NLMSGERR_ATTR_MSG). It follows the request, or only the
+/// request's header.
 fn said(message: &[u8]) -> Option<String> {
     let flags = u16_at(message, 6)?;
     if flags & NLM_F_ACK_TLVS == 0 {
@@ -176,8 +179,8 @@ fn said(message: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Reads a request as it was written: the type of its message, and what it is about. For tests, and
-/// to compare what was asked for with what the kernel shows.
+/// Reads a request as it was written: the type of its message, and the qdisc, class or filter. For
+/// tests, and to compare what is wanted with what the kernel shows.
 pub fn sent(request: &[u8]) -> Option<(u16, Found)> {
     Some((u16_at(request, 4)?, found(request)?))
 }
@@ -263,7 +266,7 @@ mod tests {
         assert_eq!(class.counters, counters);
     }
 
-    /// Cut at any byte, or with any byte another one, a message is read without a panic.
+    /// Reading does not panic if a message is cut at any byte, or if any byte is changed.
     #[test]
     fn a_message_cut_short_or_wrong_is_no_panic() {
         let bytes = dump();
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!(Messages::new(&bytes).collect::<Vec<_>>(), [Message::Answer(5, 17, String::new())]);
     }
 
-    /// With NETLINK_EXT_ACK there is a text behind the request that failed, or behind its header.
+    /// With NETLINK_EXT_ACK a text follows the request that failed, or its header.
     #[test]
     fn an_answer_says_why() {
         for (flags, request) in [(NLM_F_ACK_TLVS, 20u32), (NLM_F_ACK_TLVS | NLM_F_CAPPED, 20)] {

@@ -1,20 +1,20 @@
-//! The options of qdiscs and classes (linux/pkt_sched.h): written, read, and compared.
+//! Writes, reads and compares the options of qdiscs and classes (linux/pkt_sched.h).
 
 use super::read::{Attributes, u32_at, u64_at};
 use super::{TCA_OPTIONS, TCA_STAB, Writer};
 use crate::tree::{ClassWords, Curve, Layer, QdiscWords, RedWords, SizeTable};
 
-/// Steps of the kernel's clock for qdiscs in a second: 64 ns each (`PSCHED_SHIFT` in
+/// Steps in a second of the kernel's clock for qdiscs: 64 ns each (`PSCHED_SHIFT` in
 /// net/pkt_sched.h).
 const TICKS: u128 = 15_625_000;
 /// Cells of a size table.
 const CELLS: usize = 2048;
-/// `TC_LINKLAYER_ETHERNET` and `TC_LINKLAYER_ATM`; with either the kernel works out times by the
-/// rate, not by a table.
+/// `TC_LINKLAYER_ETHERNET` and `TC_LINKLAYER_ATM`. With both the kernel computes times from the
+/// rate, not from a table.
 const ETHERNET: u8 = 1;
 const ATM: u8 = 2;
 
-/// What a burst takes at a rate, in ticks, rounded up as tc does.
+/// The time of a burst at a rate, in ticks, rounded up as in tc.
 pub(super) fn ticks(bytes: u64, rate: u64) -> u32 {
     u32::try_from((u128::from(bytes) * TICKS).div_ceil(u128::from(rate.max(1)))).unwrap_or(u32::MAX)
 }
@@ -89,7 +89,7 @@ pub(super) fn qdisc_options(writer: &mut Writer, words: &QdiscWords) {
                 writer.attribute_u32(14, *mpu);
             }
             writer.attribute_u32(7, *rtt);
-            // The target is a twentieth of the round trip, as tc has it.
+            // The target is a twentieth of the round trip, as in tc.
             writer.attribute_u32(8, (*rtt / 20).max(1));
             writer.attribute_u32(10, *memory);
         }),
@@ -101,7 +101,7 @@ fn red_flags(red: &RedWords) -> u8 {
     u8::from(red.ecn) | u8::from(red.harddrop) << 1
 }
 
-/// A probability in 2^-32.
+/// A probability in units of 2^-32.
 fn probability(billionths: u32) -> u32 {
     u32::try_from((u64::from(billionths) << 32) / 1_000_000_000).unwrap_or(u32::MAX)
 }
@@ -109,8 +109,8 @@ fn probability(billionths: u32) -> u32 {
 /// struct tc_red_qopt, the table by which the average decays in idle time, and the probability.
 fn red_options(writer: &mut Writer, red: &RedWords) {
     let (cells, table) = idle(red);
-    // The kernel takes the probability from TCA_RED_MAX_P; this one is for old kernels: log2 of
-    // (max - min)/probability.
+    // Current kernels read the probability from TCA_RED_MAX_P. This field is for old kernels: log2
+    // of (max - min)/probability.
     let span = f64::from(red.max.saturating_sub(red.min).max(1));
     let least = f64::from(red.probability.max(1)) / 1e9 / span;
     let log = (0..32u8).find(|log| least * f64::from(1u32 << log) > 1.0).unwrap_or(31);
@@ -123,9 +123,9 @@ fn red_options(writer: &mut Writer, red: &RedWords) {
     });
 }
 
-/// By how much the average decays in idle time: for a time of n cells of 2^log ticks each, log2 of
-/// the part that is left, as a positive number up to 31 (Floyd and Jacobson 1993, section 4; the
-/// form is that of red.h in net/).
+/// The table of the average's decay in idle time, and log. Entry n is for a time of n cells of
+/// 2^log ticks each: -log2 of the part of the average that is left, at most 31 (Floyd and Jacobson
+/// 1993, section 4; the form is that of net/red.h).
 fn idle(red: &RedWords) -> (u8, [u8; 256]) {
     let packet = f64::from(ticks(u64::from(red.packet), red.rate).max(1));
     let decay = -(1.0 - 1.0 / f64::from(1u32 << red.weight.min(31))).ln() / packet;
@@ -144,7 +144,7 @@ fn idle(red: &RedWords) -> (u8, [u8; 256]) {
 pub(super) fn class_options(writer: &mut Writer, words: &ClassWords) {
     writer.nest(TCA_OPTIONS, |writer| match words {
         ClassWords::Htb { rate, ceil, burst, cburst, prio, quantum, overhead, mpu, atm } => {
-            // Rates beyond 32 bits have attributes of their own.
+            // Rates that exceed 32 bits have attributes of their own.
             for (kind, rate) in [(6, *rate), (7, *ceil)] {
                 if u32::try_from(rate).is_err() {
                     writer.attribute(kind, &rate.to_ne_bytes());
@@ -175,13 +175,14 @@ pub(super) fn class_options(writer: &mut Writer, words: &ClassWords) {
     });
 }
 
-/// tc-stab(8): what is charged for each length, in cells of a byte, so that none is rounded.
+/// tc-stab(8): a table of what is charged for each length. A cell covers one byte, so no length is
+/// rounded.
 pub(super) fn stab(writer: &mut Writer, sizes: &SizeTable) {
     let SizeTable { overhead, mpu, layer } = *sizes;
     let table = mpu > 0 || layer == Layer::Atm;
     let cells = if table { CELLS as u32 } else { 0 };
     writer.nest(TCA_STAB, |writer| {
-        // struct tc_sizespec. A packet of n bytes has the cell n - 1.
+        // struct tc_sizespec. A packet of n bytes uses cell n - 1.
         let mut bytes = vec![0, 0];
         let align: i16 = if table { -1 } else { 0 };
         bytes.extend(align.to_ne_bytes());
@@ -220,22 +221,22 @@ impl ClassWords {
     }
 }
 
-/// Whether the options that the kernel shows say what was asked for. It is asked for `wanted`, the
-/// options of a qdisc or class as they were sent, and shows `found`. Attributes that it does not
-/// show, and those that it adds, do not count.
+/// Whether the options of a qdisc or class that the kernel shows (`found`) agree with those that
+/// were sent (`wanted`). Attributes that the kernel does not show, and those that it adds, do not
+/// count.
 pub fn same(kind: &str, class: bool, wanted: &[u8], found: &[u8]) -> bool {
     match (kind, class) {
-        // The kernel shows a minor version beside the version, and counts packets in the last word
+        // The kernel adds a minor version to the version, and counts packets in the last word
         // (`htb_dump`).
         ("htb", false) => within(wanted, found, &[(2, 4, 16)]),
-        // A class with others below it keeps the quantum and the prio that it was made with, which
-        // nobody asks for (`htb_change_class`).
+        // A class with others below it keeps the quantum and the prio that it was made with, but
+        // does not use them (`htb_change_class`).
         ("htb", true) => {
             let level = Attributes(found).value(1).and_then(|words| u32_at(words, 36)).unwrap_or(0);
             let turn: &[(u16, usize, usize)] = if level == 0 { &[(1, 32, 36), (1, 40, 44)] } else { &[] };
             within(wanted, found, &[(1, 0, 32), (6, 0, 8), (7, 0, 8)]) && within(wanted, found, turn)
         }
-        // A curve that is there although none is wanted counts too.
+        // A curve that the kernel shows although none is wanted is a difference too.
         ("hfsc", true) => {
             curves(wanted) == curves(found) && within(wanted, found, &[(1, 0, 12), (2, 0, 12), (3, 0, 12)])
         }
@@ -245,8 +246,8 @@ pub fn same(kind: &str, class: bool, wanted: &[u8], found: &[u8]) -> bool {
             1 | 3 => wanted >= found && wanted - found <= wanted / 1000 + 2,
             _ => wanted == found,
         }),
-        // The target is kept in steps of 64 ns. TCA_PIE_TUPDATE is rounded up to a tick of the
-        // kernel's timer.
+        // The kernel keeps the target in steps of 64 ns, and rounds TCA_PIE_TUPDATE up to a tick of
+        // its timer.
         ("pie", _) => numbers(wanted, found, &|kind, wanted, found| match kind {
             1 => found == wanted || found + 1 == wanted,
             3 => (wanted..=wanted + LONGEST_TICK).contains(&found),
@@ -260,19 +261,19 @@ pub fn same(kind: &str, class: bool, wanted: &[u8], found: &[u8]) -> bool {
     }
 }
 
-/// Which of the three curves of an hfsc class there are.
+/// Which of the three curves an hfsc class has.
 fn curves(options: &[u8]) -> [bool; 3] {
     [1, 2, 3].map(|kind| Attributes(options).value(kind).is_some())
 }
 
-/// Whether one request can give a class the words that are wanted: hfsc takes no curve away
-/// (`hfsc_change_class`).
+/// Whether one request can give a class the words that are wanted. In hfsc no request removes a
+/// curve (`hfsc_change_class`).
 pub fn changeable(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
     kind != "hfsc" || curves(wanted) == curves(found)
 }
 
-/// Whether the options of a filter that the kernel shows say what was asked for. Actions are not
-/// compared: the kernel adds numbers and counts of its own to them.
+/// Whether the options of a filter that the kernel shows agree with those that were sent. Actions
+/// are not compared: the kernel adds numbers and counts of its own to them.
 pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
     let action = match kind {
         "u32" => 7,
@@ -281,9 +282,9 @@ pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
     };
     Attributes(wanted).filter(|(of, _)| *of != action).all(|(of, wanted)| {
         match (kind, of, Attributes(found).value(of)) {
-            // struct tc_u32_mark ends with a count of the kernel's.
+            // struct tc_u32_mark ends with a count that the kernel makes.
             ("u32", 10, Some(found)) => found.get(..8) == wanted.get(..8),
-            // The EtherType is that of the filter's message, and of a tagged packet the kernel
+            // The EtherType is already in the filter's message, and for tagged packets the kernel
             // shows the inner one.
             ("flower", 8, _) | ("flower", 25, None) => true,
             // A mask of all bits is not shown.
@@ -294,7 +295,7 @@ pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
 }
 
 /// Whether the options are those of a filter that leads to a class or has an action. The kernel
-/// shows numbers and hash tables of filters as well.
+/// also shows entries for priorities and hash tables.
 pub fn leads(kind: &str, options: &[u8]) -> bool {
     let action = match kind {
         "u32" => 7,
@@ -305,8 +306,8 @@ pub fn leads(kind: &str, options: &[u8]) -> bool {
     Attributes(options).any(|(of, _)| of == 1 || of == action)
 }
 
-/// Whether parts of attributes are the same: type, first byte, byte behind the last. Of attributes
-/// that are wanted only.
+/// Whether the given parts of attributes (type, first byte, byte after the last) are the same. Only
+/// attributes that are wanted count.
 fn within(wanted: &[u8], found: &[u8], parts: &[(u16, usize, usize)]) -> bool {
     parts.iter().all(|(kind, from, to)| {
         let Some(wanted) = Attributes(wanted).value(*kind) else { return true };
@@ -318,8 +319,7 @@ fn within(wanted: &[u8], found: &[u8], parts: &[(u16, usize, usize)]) -> bool {
 /// The longest tick of the kernel's timer (CONFIG_HZ=100), microseconds.
 const LONGEST_TICK: u64 = 10_000;
 
-/// Whether all numbers that are wanted are there, each as `same` says: by its type, what is wanted
-/// and what is there.
+/// Whether all numbers that are wanted are found. `same` compares them: type, wanted, found.
 fn numbers(wanted: &[u8], found: &[u8], same: &dyn Fn(u16, u64, u64) -> bool) -> bool {
     let number = |bytes: &[u8]| match bytes.len() {
         4 => u32_at(bytes, 0).map(u64::from),
@@ -348,8 +348,8 @@ mod tests {
         assert!(!same("htb", false, &options(3, 3, 0), &options(0x30011, 4, 0)));
     }
 
-    /// A flag and a limit are exact; a target of 5000 µs is 4882 steps of 1024 ns, which are 4999
-    /// µs.
+    /// A flag and a limit are exact. A target of 5000 µs is 4882 steps of 1024 ns, which the kernel
+    /// shows as 4999 µs.
     #[test]
     fn times_are_rounded_and_nothing_else() {
         let options = |target: u32, limit: u32, ecn: u32| {

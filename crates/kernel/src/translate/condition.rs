@@ -1,9 +1,9 @@
-//! A rule as conditions, each of which a filter of the kernel can compare: a rule matches if one of
-//! its conditions holds.
+//! Turns a rule into conditions that the kernel's filters can compare. A rule matches if one of its
+//! conditions holds.
 //!
-//! A filter compares fields with values, masks or one range, and all of them must match. A rule has
-//! lists, ranges of any field, `!`, and keys for either end. So a rule becomes the product of the
-//! alternatives of its terms.
+//! A filter compares each field with one value, mask or range, and all fields must match. A rule
+//! may have lists, ranges of any field, `!`, and keys that mean source or destination. So a rule
+//! becomes the product of the alternatives of its terms.
 
 use std::collections::HashSet;
 use std::ops::{BitAnd, BitOr, BitXor};
@@ -29,7 +29,8 @@ pub enum Family {
     V6,
 }
 
-/// Fields of a packet that must all match. A field that is `None` may be anything, or be missing.
+/// Fields of a packet, all of which must match. A field that is `None` may have any value, or be
+/// missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// The version of IP.
@@ -63,7 +64,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether it is about IP packets only.
+    /// Whether only IP packets can match.
     pub fn is_ip(&self) -> bool {
         let Condition { family, src, dst, proto, sport, dport, tos, tcp_flags, length, spi, label, .. } = self;
         family.is_some()
@@ -79,7 +80,7 @@ impl Condition {
             || label.is_some()
     }
 
-    /// Both at once; `None` if they exclude each other.
+    /// The condition that holds if both hold; `None` if they exclude each other.
     fn and(&self, other: &Condition) -> Option<Condition> {
         Some(Condition {
             family: same(self.family, other.family)?,
@@ -100,7 +101,7 @@ impl Condition {
     }
 }
 
-/// A value that is one and the other; `None` if they differ.
+/// The value that both ask for; `None` if they ask for different ones.
 fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
     match (one, other) {
         (Some(one), Some(other)) => (one == other).then_some(Some(one)),
@@ -108,7 +109,7 @@ fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
     }
 }
 
-/// Values under masks that fit both; `None` if they differ in a bit that both compare.
+/// The value and mask that ask for both; `None` if they differ in a bit that both compare.
 fn masked<T>(one: Option<(T, T)>, other: Option<(T, T)>) -> Option<Option<(T, T)>>
 where
     T: Copy + Default + PartialEq + BitAnd<Output = T> + BitOr<Output = T> + BitXor<Output = T>,
@@ -122,7 +123,7 @@ where
     }
 }
 
-/// The range that two ranges have in common; `None` if they have nothing.
+/// The range that two ranges have in common; `None` if they have none.
 fn within(one: Option<(u32, u32)>, other: Option<(u32, u32)>) -> Option<Option<(u32, u32)>> {
     match (one, other) {
         (Some((from, to)), Some((other_from, other_to))) => {
@@ -133,7 +134,7 @@ fn within(one: Option<(u32, u32)>, other: Option<(u32, u32)>) -> Option<Option<(
     }
 }
 
-/// The conditions of a rule, one of which must hold. None if no packet can match.
+/// The conditions of a rule, one of which must hold. The list is empty if no packet can match.
 ///
 /// # Errors
 /// What the kernel's filters cannot compare, as the end of a sentence about the rule.
@@ -153,7 +154,7 @@ fn product(ones: &[Condition], others: &[Condition]) -> Result<Vec<Condition>, S
                 found.push(both);
             }
             if found.len() > MOST {
-                return Err(format!("it would take more than {MOST} filters"));
+                return Err(format!("it would need more than {MOST} filters"));
             }
         }
     }
@@ -169,7 +170,7 @@ fn alternatives(term: &Term, interfaces: &[String]) -> Result<Vec<Condition>, St
         (Field::Src | Field::Dst | Field::Host, Values::Addresses(addresses)) => {
             of_addresses(field, negated, addresses)
         }
-        // A value of the wrong kind matches nothing, and its negation everything.
+        // A value of the wrong kind matches nothing, and negated it matches everything.
         (Field::Src | Field::Dst | Field::Host, _) | (_, Values::Addresses(_)) => {
             Ok(if negated { vec![none()] } else { Vec::new() })
         }
@@ -247,18 +248,21 @@ fn alternatives(term: &Term, interfaces: &[String]) -> Result<Vec<Condition>, St
             };
             Ok(masks(values, false, 20).into_iter().map(of).collect())
         }
-        (Field::Family, Values::Masked(_)) => Err("a family under a mask is nothing that filters compare".to_owned()),
+        (Field::Family, Values::Masked(_)) => {
+            Err("the kernel's filters cannot compare a family under a mask".to_owned())
+        }
     }
 }
 
 fn unordered() -> String {
-    "a mask with gaps is nothing that the kernel compares with this key".to_owned()
+    "the kernel's filters cannot compare this key under a mask with gaps".to_owned()
 }
 
-/// Values and masks of the TOS octet, `shift` bits from its end.
+/// Conditions on the TOS octet, from values and masks of the field that begins `shift` bits from
+/// its end.
 fn tos(masks: Vec<(u32, u32)>, shift: u32) -> Vec<Condition> {
     let of = |(value, mask): (u32, u32)| match mask {
-        // Any value, but a packet of IP.
+        // Any value matches, but only in IP packets.
         0 => [Family::V4, Family::V6].map(|family| Condition { family: Some(family), ..Condition::default() }).to_vec(),
         _ => vec![Condition { tos: Some((value << shift, mask << shift)), ..Condition::default() }],
     };
@@ -284,8 +288,8 @@ fn of_addresses(field: Field, negated: bool, addresses: &[Address]) -> Result<Ve
         }
         return Ok(found);
     }
-    // Outside of all addresses, at each of the ends: for an address, all that differ in one of the
-    // bits of its mask, and all packets of the other family.
+    // Each end of the packet must lie outside of all addresses. Outside of an address are all that
+    // differ in a bit of its mask, and all packets of the other family.
     let mut all = vec![Condition::default()];
     for end in ends {
         for address in addresses {
@@ -298,8 +302,8 @@ fn of_addresses(field: Field, negated: bool, addresses: &[Address]) -> Result<Ve
     Ok(all)
 }
 
-/// All values that differ from `bits` in a bit of `mask`: for each bit those that are the same
-/// above it and differ in it.
+/// All values that differ from `bits` in a bit of `mask`, as values and masks: for each bit, those
+/// that differ in it and are the same in the higher bits.
 fn differing(bits: u128, mask: u128) -> impl Iterator<Item = (u128, u128)> {
     let places = (0..128).rev().map(|place| 1u128 << place).filter(move |bit| mask & bit != 0);
     places.map(move |bit| {
@@ -308,7 +312,7 @@ fn differing(bits: u128, mask: u128) -> impl Iterator<Item = (u128, u128)> {
     })
 }
 
-/// Values under masks of `width` bits; all others if negated.
+/// The values as values and masks of `width` bits; if negated, all other values.
 fn masks(values: &Values, negated: bool, width: u32) -> Vec<(u32, u32)> {
     match values {
         Values::Addresses(_) => Vec::new(),
@@ -334,8 +338,8 @@ fn masks(values: &Values, negated: bool, width: u32) -> Vec<(u32, u32)> {
     }
 }
 
-/// Ranges of numbers of `width` bits, or all other numbers if negated. `None` for a mask whose
-/// numbers are no range.
+/// The values as ranges of numbers of `width` bits; if negated, all other numbers. `None` for a
+/// mask whose numbers are not a range.
 fn ranges(values: &Values, negated: bool, width: u32) -> Option<Vec<(u32, u32)>> {
     let most = u32::MAX >> (32 - width);
     let mut found: Vec<(u32, u32)> = match values {
@@ -374,7 +378,7 @@ fn ranges(values: &Values, negated: bool, width: u32) -> Option<Vec<(u32, u32)>>
     Some(found)
 }
 
-/// A range as values under masks, of numbers of `width` bits.
+/// A range of numbers of `width` bits as values and masks.
 pub(super) fn prefixes(from: u32, to: u32, width: u32) -> Vec<(u32, u32)> {
     let (mut at, end) = (u64::from(from), u64::from(to));
     let all = (1u64 << width) - 1;
@@ -405,14 +409,14 @@ mod tests {
 
     #[test]
     fn a_range_is_a_few_values_under_masks() {
-        // By hand: 1000 to 1003 is one block of four; 1004 to 1007 another one; 1008 is alone.
+        // By hand: 1000 to 1007 is a block of eight, and 1008 is alone.
         assert_eq!(prefixes(1000, 1008, 16), [(1000, 0xfff8), (1008, 0xffff)]);
         assert_eq!(prefixes(0, 65535, 16), [(0, 0)]);
         assert_eq!(prefixes(1, 3, 8), [(1, 0xff), (2, 0xfe)]);
         assert_eq!(prefixes(0, u32::MAX, 32), [(0, 0)]);
     }
 
-    /// Each number of a small field is in exactly those masks that come from a range with it.
+    /// A number of a small field matches the masks of a range exactly if it lies in the range.
     #[test]
     fn masks_hold_what_ranges_say() {
         for (from, to) in [(0, 63), (5, 5), (1, 62), (10, 40), (32, 63)] {
@@ -429,7 +433,7 @@ mod tests {
 
     #[test]
     fn outside_of_a_prefix_is_a_prefix_a_bit_and_the_other_family() {
-        // 192.0.0.0/2 is 11…: outside are 0… and 10….
+        // 192.0.0.0/2 begins with the bits 11. Outside are 0… and 10….
         let address = Address { v6: false, bits: 0xc000_0000, mask: 0xc000_0000 };
         let found = of(&term(Field::Src, true, Values::Addresses(vec![address])));
         let families: Vec<_> = found.iter().map(|condition| (condition.family, condition.src)).collect();

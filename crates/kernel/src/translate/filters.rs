@@ -1,10 +1,11 @@
-//! Conditions as filters of the kernel, and the numbers by which the kernel tries them in order.
+//! Turns conditions into filters of the kernel, with the priorities (`pref` of tc) in whose order
+//! the kernel tries them.
 //!
-//! flower reads headers as the kernel does everywhere: behind options, extension headers and VLAN
-//! tags. Filters of one number that compare the same fields are kept in a hash table. u32 compares
-//! words at fixed places from the network header on. It is used for what flower does not know
-//! (lengths, marks with other fields, SPI, flow labels, masks with gaps), and for everything where
-//! the kernel has no flower.
+//! flower uses the kernel's flow dissector. It skips VLAN tags, IP options and extension headers.
+//! Filters of one priority that compare the same fields are kept in a hash table. u32 compares
+//! words at fixed offsets from the network header. It is used for what flower does not have
+//! (lengths, marks with other fields, SPI, flow labels, masks with gaps), and for everything if the
+//! kernel has no flower.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,21 +14,30 @@ use super::condition::{AH, Condition, Family, prefixes};
 use crate::handle::Handle;
 use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
 
-/// The filters of one number. u32 gives numbers of its own to 2048 of them in order (`gen_new_kid`
-/// in net/sched/cls_u32.c: 0x800 to 0xfff).
+/// The most u32 filters that share one priority. Within one priority u32 gives its filters ids of
+/// 0x800 to 0xfff, in order: 2048 of them (`gen_new_kid` in net/sched/cls_u32.c).
 const BLOCK: u32 = 2048;
-/// The numbers with filters of u32 that a qdisc has room for: each takes a hash table, whose handle
-/// has 11 bits (`gen_new_htid` in net/sched/cls_u32.c).
+/// The most priorities with u32 filters in one qdisc. Each needs a hash table, whose handle has 11
+/// bits (`gen_new_htid` in net/sched/cls_u32.c).
 const TABLES: u32 = 2046;
 
-/// What a condition compares, as filters of the kernel.
+/// Why a rule with a VLAN is refused where the kernel has no flower.
+const NO_FLOWER: &str = "only flower compares VLANs, and this kernel has no cls_flower";
+
+/// The filters that together compare a condition: a packet must match one of them.
 ///
 /// # Errors
-/// What no filter compares, as the end of a sentence about the rule.
+/// Why no filter can compare it, as the end of a sentence about the rule.
 pub fn matches(condition: &Condition, host: &Host) -> Result<Vec<(Protocol, Match)>, String> {
     let flower = host.flower;
     let Condition { mark, vlan, indev, .. } = condition;
-    let with_vlan = || "the kernel has no filter for a VLAN together with a mark, a length, an SPI or a flow label";
+    let with_vlan = || match flower {
+        true => {
+            "the kernel has no filter for a VLAN together with a mark, a length, an SPI, a flow label or an address \
+             mask with gaps"
+        }
+        false => NO_FLOWER,
+    };
     if !condition.is_ip() {
         return match (vlan, mark) {
             (Some(_), Some(_)) => Err(with_vlan().to_owned()),
@@ -35,7 +45,7 @@ pub fn matches(condition: &Condition, host: &Host) -> Result<Vec<(Protocol, Matc
                 let keys = FlowerKeys { vlan: Some(*vlan as u16), indev: indev.clone(), ..FlowerKeys::default() };
                 Ok(vec![(Protocol::Vlan, Match::Flower(Box::new(keys)))])
             }
-            (Some(_), None) => Err("only flower compares VLANs, and this kernel has no cls_flower".to_owned()),
+            (Some(_), None) => Err(NO_FLOWER.to_owned()),
             // fw has no filter for the value 0.
             (None, Some((value, mask))) if host.fw && indev.is_none() && *value != 0 => {
                 Ok(vec![(Protocol::All, Match::Mark { value: *value, mask: *mask })])
@@ -65,7 +75,7 @@ pub fn matches(condition: &Condition, host: &Host) -> Result<Vec<(Protocol, Matc
     Ok(found)
 }
 
-/// The fields for flower; `None` if it does not know one of them.
+/// The fields for flower; `None` if flower cannot compare one of them.
 fn flower_keys(condition: &Condition, family: Family) -> Option<FlowerKeys> {
     let Condition { proto, sport, dport, tos, tcp_flags, length, mark, indev, vlan, spi, label, .. } = condition;
     if length.is_some() || mark.is_some() || spi.is_some() || label.is_some() {
@@ -76,7 +86,7 @@ fn flower_keys(condition: &Condition, family: Family) -> Option<FlowerKeys> {
         None => Some(None),
         Some((bits, mask)) => {
             let len = mask.count_ones().min(width);
-            // Bits from the first on, without a gap.
+            // The mask of a prefix: `len` bits from the first on, without a gap.
             let whole = u128::MAX.checked_shl(width - len).unwrap_or(0) & (u128::MAX >> (128 - width));
             (whole == mask).then_some(Some((bits, len as u8)))
         }
@@ -97,7 +107,7 @@ fn flower_keys(condition: &Condition, family: Family) -> Option<FlowerKeys> {
     })
 }
 
-/// Words of a packet by their place: value and mask.
+/// Words of a packet by their offset: value and mask.
 #[derive(Clone, Default)]
 struct Words(BTreeMap<u16, (u32, u32)>);
 
@@ -107,7 +117,7 @@ impl Words {
         (word.0, word.1) = (word.0 | value & mask, word.1 | mask);
     }
 
-    /// For each of several values under masks at one place a copy of all words so far.
+    /// Copies every set of words once for each (value, mask), and adds that value at `offset`.
     fn each(all: Vec<Words>, offset: u16, shift: u32, values: &[(u32, u32)]) -> Vec<Words> {
         let with = |words: &Words, (value, mask): (u32, u32)| {
             let mut words = words.clone();
@@ -118,9 +128,9 @@ impl Words {
     }
 }
 
-/// The words that u32 compares (RFC 791 3.1, RFC 8200 3, RFC 9293 3.1). What stands behind the
-/// header of IP is compared where the header has no options and no extensions, and the packet is no
-/// later fragment.
+/// The words that u32 compares (RFC 791 3.1, RFC 8200 3, RFC 9293 3.1). What follows the IP header
+/// is compared only if the IP header has no options or extensions and the packet is not a later
+/// fragment.
 fn u32_matches(condition: &Condition, family: Family) -> Vec<Match> {
     let Condition { src, dst, proto, sport, dport, tos, tcp_flags, length, mark, indev, spi, label, .. } = condition;
     let deep = sport.is_some() || dport.is_some() || tcp_flags.is_some() || spi.is_some();
@@ -150,7 +160,7 @@ fn u32_matches(condition: &Condition, family: Family) -> Vec<Match> {
         words.add(0, *value, *mask);
     }
     if deep && v4 {
-        // A header of 20 bytes, and no offset of a fragment.
+        // A header of 20 bytes, and a fragment offset of 0.
         words.add(0, 0x0500_0000, 0x0f00_0000);
         words.add(4, 0, 0x1fff);
     }
@@ -169,7 +179,7 @@ fn u32_matches(condition: &Condition, family: Family) -> Vec<Match> {
         all = Words::each(all, behind, 0, &prefixes(*from, *to, 16));
     }
     if let Some((from, to)) = length {
-        // IPv6 has the length behind its header of 40 bytes.
+        // IPv6's length field counts only what follows its 40-byte header.
         let (place, shift, less) = if v4 { (0, 0, 0) } else { (4, 16, 40) };
         if *to < less {
             return Vec::new();
@@ -187,46 +197,48 @@ fn u32_matches(condition: &Condition, family: Family) -> Vec<Match> {
     all.into_iter().map(match_of).collect()
 }
 
-/// What filters of one number have in common.
+/// What filters of one priority have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
     U32,
     /// The mask.
     Mark(u32),
-    /// The fields and masks, whatever the values: such filters exclude each other.
+    /// The fields and masks. Filters that compare the same fields with different values exclude
+    /// each other.
     Flower(Box<FlowerKeys>),
-    /// A filter that shares its number with no other.
+    /// A filter that shares its priority with no other.
     Alone,
 }
 
-/// The filters of a qdisc that are being made: numbers grow with the order of rules. Filters that
-/// follow each other share a number where the kernel then keeps their order, or where they exclude
-/// each other.
+/// The filters of a qdisc that are being made. Their priorities grow in the order of the rules.
+/// Filters that follow each other share a priority if the kernel keeps their order then, or if they
+/// exclude each other.
 pub struct Filters {
     parent: Handle,
     next: u16,
-    /// For each protocol the number that is open, its shape, and how many filters it has.
+    /// For each protocol the priority that may still get filters (the open one), its shape, and how
+    /// many filters it has.
     open: Vec<(Protocol, u16, Shape, u32)>,
-    /// How many numbers u32 has.
+    /// How many priorities hold u32 filters.
     tables: u32,
     seen: HashSet<(u16, Match)>,
     filters: Vec<Filter>,
 }
 
 impl Filters {
-    /// None yet, for this qdisc.
+    /// An empty list for this qdisc.
     pub fn new(parent: Handle) -> Filters {
         Filters { parent, next: 1, open: Vec::new(), tables: 0, seen: HashSet::new(), filters: Vec::new() }
     }
 
-    /// Adds a filter behind all others.
+    /// Adds a filter that is tried after all others.
     ///
     /// # Errors
-    /// The kernel has no more numbers.
+    /// The kernel has no more priorities, or no more tables of u32.
     pub fn add(&mut self, protocol: Protocol, matches: Match, to: Target, rule: Option<u32>) -> Result<(), String> {
         let shape = shape(&matches);
-        // A number that is open for other packets that this filter may match is closed: filters
-        // behind this one must not get in front of it.
+        // If another protocol's open priority may match the same packets, close it. Otherwise a
+        // later filter could join it and be tried before this one.
         self.open.retain(|(open, ..)| *open == protocol || (*open != Protocol::All && protocol != Protocol::All));
         let at = self.open.iter().position(|(open, ..)| *open == protocol);
         let fits = at.filter(|at| {
@@ -237,11 +249,13 @@ impl Filters {
             Some(at) => self.open[at].1,
             None => {
                 let prio = self.next;
-                self.next = prio.checked_add(1).ok_or("its link would take more than 65534 numbers of filters")?;
+                self.next = prio
+                    .checked_add(1)
+                    .ok_or("its link would need more than 65534 filter priorities (`pref` of tc)")?;
                 if shape == Shape::U32 {
                     self.tables += 1;
                     if self.tables > TABLES {
-                        return Err(format!("its link would take more than {TABLES} tables of u32"));
+                        return Err(format!("its link would need more than {TABLES} tables of u32"));
                     }
                 }
                 if let Some(at) = at {
@@ -251,7 +265,7 @@ impl Filters {
                 prio
             }
         };
-        // The kernel refuses the same keys twice; the first decides.
+        // The kernel refuses a second filter with the same keys; the first one decides.
         if matches!(shape, Shape::Flower(_) | Shape::Mark(_)) && !self.seen.insert((prio, matches.clone())) {
             return Ok(());
         }
@@ -268,7 +282,7 @@ impl Filters {
     }
 }
 
-/// What a filter must have in common with the one before it to share its number.
+/// What a filter must have in common with the one before it to share its priority.
 fn shape(matches: &Match) -> Shape {
     match matches {
         Match::U32 { .. } => Shape::U32,
@@ -301,7 +315,7 @@ mod tests {
     #[test]
     fn words_of_headers() {
         // RFC 791: the protocol is the second octet of the third word; source and destination are
-        // the fourth and fifth. Ports are the first word behind 20 bytes.
+        // the fourth and fifth. Ports are the first word after 20 bytes.
         let condition = Condition {
             src: Some((0x0a00_0000, 0xff00_0000)),
             proto: Some(17),
@@ -318,8 +332,8 @@ mod tests {
             Key { offset: 20, value: 53, mask: 0xffff },
         ];
         assert_eq!(found, [Match::U32 { keys, mark: None, indev: None }]);
-        // RFC 8200: the traffic class has the bits 4 to 11 of the first word, the next header the
-        // third octet of the second one.
+        // RFC 8200: the traffic class is the bits 4 to 11 of the first word, the next header the
+        // third octet of the second word.
         let condition = Condition { src: None, ..condition };
         let keys = vec![
             Key { offset: 0, value: 0x0b80_0000, mask: 0x0fc0_0000 },
@@ -356,7 +370,7 @@ mod tests {
             ..Condition::default()
         };
         let mark = |value: u32| Condition { mark: Some((value, 0xff)), ..Condition::default() };
-        // Two hosts, then a network that has both, then a host again.
+        // Two hosts, then a network that contains both, then a host again.
         assert_eq!(
             numbers(&[to(0x0a000001, 32), to(0x0a000002, 32), to(0x0a000000, 24), to(0x0a000003, 32)]),
             [1, 1, 2, 3]
@@ -365,7 +379,7 @@ mod tests {
         assert_eq!(numbers(&[to(0x0a000001, 32), to(0x0a000001, 32)]), [1]);
         // A mark is tried between the two.
         assert_eq!(numbers(&[to(0x0a000001, 32), mark(1), mark(2), to(0x0a000002, 32)]), [1, 2, 2, 3]);
-        // IPv4 and IPv6 exclude each other: each has its own numbers.
+        // IPv4 and IPv6 exclude each other, so the priorities of both stay open.
         let dscp = Condition { tos: Some((0xb8, 0xfc)), ..Condition::default() };
         let other = Condition { tos: Some((0x88, 0xfc)), ..Condition::default() };
         assert_eq!(numbers(&[dscp, other]), [1, 2, 1, 2]);

@@ -1,5 +1,5 @@
-//! Schedulers that share what the place above them lets through, and have their classes side by
-//! side: drr, wfq with weights, priq, fifo.
+//! Schedulers that do not shape and whose classes are side by side: drr, wfq with weights, priq,
+//! fifo.
 
 use altq_engine::settings::Value;
 use altq_engine::spec::{ClassId, ROOT};
@@ -9,10 +9,10 @@ use super::given::Given;
 use crate::handle::Handle;
 use crate::tree::{Class, ClassWords, Key, Match, Protocol, Qdisc, QdiscWords, Target};
 
-/// Bands of prio (`TCQ_PRIO_BANDS` in linux/pkt_sched.h).
+/// The most bands of prio (`TCQ_PRIO_BANDS` in linux/pkt_sched.h).
 const BANDS: usize = 16;
-/// The largest quantum that the weights of wfq may lead to, bytes: a round of such quanta takes
-/// long.
+/// The largest quantum that the weights of wfq may lead to, in bytes: a round with larger ones
+/// would take too long.
 const LONGEST_TURN: u64 = 1 << 20;
 
 impl Builder<'_> {
@@ -28,7 +28,7 @@ impl Builder<'_> {
                 }
                 if node == ROOT && link.spec.default.is_none() {
                     let message = format!(
-                        "without a scheduler that tells classes apart the kernel sends all packets to `{}`, also those \
+                        "the kernel's fifo has only one class, so it sends all packets to `{}`, also those \
                          that no rule matches",
                         link.class_name(only)
                     );
@@ -103,7 +103,7 @@ impl Builder<'_> {
         let quantum = |weight: u64| u128::from(packet) * u128::from(weight) / u128::from(least);
         let most = weights.iter().copied().max().map_or(0, quantum);
         if most > u128::from(LONGEST_TURN) {
-            let message = format!("weights so far apart would give the kernel's drr turns of {most} bytes");
+            let message = format!("weights so far apart would give the kernel's drr quanta of {most} bytes");
             self.refuse(self.place(node, "scheduler"), message, None);
         }
         let quanta: Vec<u32> = weights.iter().map(|weight| quantum(*weight) as u32).collect();
@@ -125,7 +125,7 @@ impl Builder<'_> {
         };
         let classes = served.iter().zip(quanta).map(class).collect();
         let mut filters = self.filters(node, handle, &|class| Handle::new(handle.major(), class as u16), false);
-        // drr has no word for a default, and drops what no filter matches.
+        // drr has no default class, and drops what no filter matches.
         if let Some(default) = self.default(node) {
             let prio = filters.last().map_or(1, |last| last.prio.saturating_add(1));
             filters.push(crate::tree::Filter {
@@ -141,7 +141,7 @@ impl Builder<'_> {
         self.leaves(node, handle, served);
     }
 
-    /// Strict priorities (tc-prio(8)): a band a class.
+    /// Strict priorities (tc-prio(8)): one band for each class.
     pub(super) fn prio(&mut self, node: ClassId, parent: Handle) {
         let link = self.link;
         let mut served = self.served(node);
@@ -159,7 +159,8 @@ impl Builder<'_> {
             let priority = priorities[*one as usize];
             if priority == priorities[*other as usize] {
                 let message = format!(
-                    "`{}` and `{}` take turns at priority {priority}; the kernel's prio has one queue a priority",
+                    "`{}` and `{}` take turns at priority {priority}; the kernel's prio has one queue for each \
+                     priority",
                     link.class_name(*one),
                     link.class_name(*other)
                 );
@@ -196,7 +197,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The longest packet of the link as the kernel counts it.
+    /// The length of the link's longest packet, as the kernel counts it.
     pub(super) fn full_packet(&self) -> u32 {
         let spec = &self.link.spec;
         spec.overhead.charge(spec.mtu).max(spec.mtu + self.host.header)

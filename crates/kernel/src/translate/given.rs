@@ -1,23 +1,23 @@
-//! The words that were written for a scheduler, a class or a queue, and which of them have been
-//! taken. What nobody took is a word that the kernel does not have.
+//! The words that a policy has for a scheduler, a class or a queue, and which of them the
+//! translation has taken. The words that are left are those that the kernel does not have.
 
 use altq_engine::settings::{Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::{Nanos, Rate};
 
-/// Words that were written. Each method takes one.
+/// The words of a scheduler, a class or a queue. Each method takes one.
 pub struct Given<'a> {
     settings: &'a Settings,
     taken: Vec<&'static str>,
 }
 
 impl<'a> Given<'a> {
-    /// None is taken yet.
+    /// These words; none is taken yet.
     pub fn new(settings: &'a Settings) -> Given<'a> {
         Given { settings, taken: Vec::new() }
     }
 
-    /// Takes words whatever their values: the caller has read them.
+    /// Takes words whose values the caller has read itself.
     pub fn take(&mut self, words: &[&'static str]) {
         self.taken.extend_from_slice(words);
     }
@@ -62,12 +62,12 @@ impl<'a> Given<'a> {
         self.settings.time(word)
     }
 
-    /// A number of packets or bytes, a part of one, or a choice.
+    /// A value of any kind.
     pub fn any(&mut self, word: &'static str) -> Option<Value> {
         self.value(word)
     }
 
-    /// The words that nobody took.
+    /// The words that were not taken.
     pub fn rest(self) -> Vec<&'static str> {
         self.settings.iter().map(|(word, _)| word).filter(|word| !self.taken.contains(word)).collect()
     }

@@ -34,12 +34,12 @@ impl Builder<'_> {
             let name = link.class_name(id);
             if rt.is_some() && !leaf {
                 let message =
-                    format!("the kernel's hfsc keeps deadlines of leaves only, and `{name}` has classes below");
+                    format!("the kernel's hfsc has deadlines only for leaves, and `{name}` has classes below it");
                 self.refuse(self.place(id, "realtime"), message, None);
             }
             if ul.is_some() && ls.is_none() {
                 let message = format!(
-                    "the kernel's hfsc has an upper limit only for what a class shares: `{name}` has \
+                    "the kernel's hfsc limits only what a class gets by `linkshare`: `{name}` has \
                                        no linkshare"
                 );
                 self.refuse(self.place(id, "upperlimit"), message, None);
@@ -61,7 +61,7 @@ impl Builder<'_> {
                 .to_owned(),
         );
         self.note(
-            "the kernel's hfsc serves deadlines whatever the upper limits above say: a burst by deadline may exceed \
+            "the kernel's hfsc serves deadlines even beyond the upper limits above: a burst by deadline may exceed \
              the link's rate for a moment"
                 .to_owned(),
         );
@@ -84,7 +84,7 @@ impl Builder<'_> {
         self.leaves(ROOT, handle, &served);
     }
 
-    /// A curve in the kernel's units; `None` if it never serves anything.
+    /// A curve in the kernel's units; `None` if it is 0 everywhere.
     fn curve(&mut self, curve: ServiceCurve) -> Option<Curve> {
         let ServiceCurve { first, until, then } = curve;
         if then.is_zero() && (first.is_zero() || until == 0) {
@@ -95,7 +95,7 @@ impl Builder<'_> {
         Some(Curve { first, until, then: self.slope(then) })
     }
 
-    /// A slope in bytes a second, 0 for 0.
+    /// A slope in bytes a second; 0 stays 0.
     fn slope(&mut self, rate: Rate) -> u32 {
         if rate.is_zero() {
             return 0;

@@ -1,5 +1,5 @@
-//! htb: the link's own scheduler, and what shapes a link for schedulers that do not (tc-htb(8),
-//! net/sched/sch_htb.c).
+//! htb, as the link's own scheduler, and as the shaper above schedulers that do not shape
+//! (tc-htb(8), net/sched/sch_htb.c).
 
 use altq_engine::schedule::htb::words::{self, Defaults, Words};
 use altq_engine::spec::{ClassId, ROOT, Regulator};
@@ -10,10 +10,10 @@ use super::{Builder, LINK};
 use crate::handle::Handle;
 use crate::tree::{Class, ClassWords, Layer, Qdisc, QdiscWords};
 
-/// Levels of classes, the link's included (`TC_HTB_MAXDEPTH` in linux/pkt_sched.h).
+/// The most levels of classes, including that of the link (`TC_HTB_MAXDEPTH` in linux/pkt_sched.h).
 const DEPTH: usize = 8;
 
-/// What the tokens of a class are charged for a packet beyond its length.
+/// What a class's tokens are charged for a packet in addition to its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Charged {
     overhead: u16,
@@ -27,7 +27,7 @@ impl Builder<'_> {
         Defaults { packet: u64::from(frame), tick: 1 }
     }
 
-    /// The class of the link, whose tokens are charged what `charged` says.
+    /// The class that stands for the link. Its tokens are charged as `charged` says.
     fn htb_link(&mut self, handle: Handle, charged: Charged) -> Class {
         let (spec, defaults) = (&self.link.spec, self.htb_defaults());
         let burst = match spec.regulator {
@@ -41,9 +41,9 @@ impl Builder<'_> {
         Class { handle: Handle::new(handle.major(), LINK), parent: handle, words: Some(words), id: ROOT }
     }
 
-    /// What the tokens of all classes are charged for a packet beyond the length that the kernel
-    /// sees, by the link's overhead. `own` says that classes have words of their own for that.
-    /// Where the classes of htb cannot say it, the tree gets a size table.
+    /// What the link's overhead charges the tokens of all classes in addition to the length that
+    /// the kernel sees. `own`: whether classes have words of their own for that. If htb's classes
+    /// cannot express the overhead, the tree gets a size table.
     fn charged(&mut self, own: bool) -> Charged {
         let Some(sizes) = self.sizes() else { return Charged::default() };
         let (overhead, mpu) = (u16::try_from(sizes.overhead), u16::try_from(sizes.mpu));
@@ -56,15 +56,15 @@ impl Builder<'_> {
         }
     }
 
-    /// The place for a scheduler or queue that does not shape: the only class of an htb of the
-    /// link's rate; `parent` itself where the link says `regulator none`.
+    /// The parent for a scheduler or queue that does not shape: the only class of an htb with the
+    /// link's rate, or `parent` itself if the link has `regulator none`.
     pub(super) fn shaped(&mut self, parent: Handle) -> Option<Handle> {
         if self.link.spec.regulator == Regulator::None {
             self.note(
                 "`regulator none`: the device decides how fast packets leave, and how many wait in it".to_owned(),
             );
             if self.sizes().is_some() {
-                self.note("`regulator none`: the overhead is charged by nobody".to_owned());
+                self.note("`regulator none`: nothing charges the overhead".to_owned());
             }
             return Some(parent);
         }
@@ -99,14 +99,14 @@ impl Builder<'_> {
         let charged = self.charged(served.iter().any(own));
         let mut classes = vec![self.htb_link(handle, charged)];
         let mut depths = vec![1; link.spec.classes.len()];
-        // For each class its ceil, and the rates of the classes below it together, bit/s.
+        // For each class its ceil, and the sum of the rates of the classes below it, in bit/s.
         let mut ceils = vec![link.spec.rate.as_bit_s(); link.spec.classes.len()];
         let mut below = vec![0u64; link.spec.classes.len()];
         for id in served.iter().copied() {
             let Some(spec) = link.spec.classes.get(id as usize) else { continue };
             depths[id as usize] = depths[spec.parent as usize] + 1;
             if depths[id as usize] > DEPTH {
-                let message = format!("the kernel's htb has {DEPTH} levels of classes, with the link's own");
+                let message = format!("the kernel's htb has at most {DEPTH} levels of classes, with that of the link");
                 self.refuse(self.place(id, ""), message, None);
             }
             let mut given = Given::new(&spec.settings);
@@ -125,8 +125,8 @@ impl Builder<'_> {
             if words.quantum.is_none() && words::unbounded(words.rate, r2q) != u64::from(quantum) {
                 let (least, most) = (*words::QUANTUM.start(), *words::QUANTUM.end());
                 self.note(format!(
-                    "htb's quantum follows from the rate and r2q, from {least} to {most} bytes: beyond that classes \
-                     share what they borrow in other proportions than their rates"
+                    "htb's quantum follows from the rate and r2q, but only from {least} to {most} bytes: beyond that \
+                     classes share what they borrow in other proportions than their rates"
                 ));
             }
             let parent = if spec.parent == ROOT { LINK } else { spec.parent as u16 };
@@ -149,13 +149,13 @@ impl Builder<'_> {
         }
         if let Some(over) = below.iter().zip(&ceils).position(|(below, ceil)| below > ceil) {
             self.note(format!(
-                "htb lets a leaf send at its own rate whatever the ceils above it say: the rates below `{}` are more \
-                 than its ceil together",
+                "htb lets a leaf send at its own rate even beyond the ceils above it: the rates below `{}` are more \
+                 in all than its ceil",
                 link.class_name(over as ClassId)
             ));
         }
         self.note(
-            "htb holds a burst as a time in steps of 64 ns, and a class may be in debt by a super-packet (GSO) before \
+            "htb counts a burst as a time in steps of 64 ns, and a class may exceed it by a super-packet (GSO) before \
              it waits"
                 .to_owned(),
         );
@@ -165,7 +165,8 @@ impl Builder<'_> {
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,
-            // Without one, packets pass unshaped: those of the link itself in altq too.
+            // Without a default class, packets that no filter matches pass unshaped, as packets of
+            // the link itself do in altq.
             words: QdiscWords::Htb { default: default.map_or(0, |class| class as u16) },
             classes,
             filters,
@@ -174,7 +175,7 @@ impl Builder<'_> {
         self.leaves(ROOT, handle, &served);
     }
 
-    /// What stands in the leaves of a qdisc whose classes have the numbers of the policy.
+    /// Adds what is inside the leaves of a qdisc whose classes have the numbers of the policy.
     pub(super) fn leaves(&mut self, node: ClassId, handle: Handle, served: &[ClassId]) {
         if served.iter().any(|id| *id >= u32::from(LINK)) {
             self.refuse(self.link.span, format!("the kernel's qdisc has at most {LINK} classes"), None);

@@ -1,13 +1,14 @@
 //! Turns a link into a tree of qdiscs.
 //!
 //! Each scheduler of the link becomes a qdisc with classes, each queue a qdisc in its class. A
-//! scheduler that shapes (htb, hfsc) has a class for the link, above all others. Any other one
-//! stands in the only class of an htb of the link's rate, unless the link says `regulator none`.
+//! scheduler that shapes (htb, hfsc) has a class for the link, above all others. Any other
+//! scheduler is inside the only class of an htb with the link's rate, unless the link has
+//! `regulator none`.
 //!
-//! A qdisc with classes gets those rules of the policy that lead to it, in the policy's order. A
-//! packet comes to a qdisc inside another one only if the first rule that it matches leads there.
-//! That is the first among those rules too. So the qdiscs together find the class that the policy
-//! names.
+//! A qdisc with classes gets the rules of the policy that lead to its classes or below them, in the
+//! policy's order. A packet comes to a qdisc inside another one only if the first rule that it
+//! matches leads there. This rule is also the first match among the inner qdisc's rules. So the
+//! qdiscs together find the class that the policy names.
 
 pub mod condition;
 mod filters;
@@ -30,11 +31,11 @@ use crate::tree::{Filter, Layer, Match, Protocol, QdiscWords, SizeTable, Target,
 use filters::Filters;
 use given::Given;
 
-/// What the translation has to know of the host.
+/// What the translation must know about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Bytes of the header below layer 3 that the kernel counts at this device: 14 for Ethernet, 0
-    /// for PPP and tunnels.
+    /// Bytes of the header below layer 3 that the kernel includes in a packet's length on this
+    /// device: 14 for Ethernet, 0 for PPP and tunnels.
     pub header: u32,
     /// Whether the kernel has the classifier flower.
     pub flower: bool,
@@ -43,8 +44,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// The same host without a classifier that the kernel turned out to lack. `None` if the host is
-    /// known to lack it, or nothing stands in for it.
+    /// The same host without a classifier that the kernel turned out to lack. `None` if the host
+    /// already lacks it, or if no other classifier can replace it.
     pub fn without(&self, classifier: &str) -> Option<Host> {
         match classifier {
             "flower" if self.flower => Some(Host { flower: false, ..*self }),
@@ -53,7 +54,7 @@ impl Host {
         }
     }
 
-    /// This host, and those that lack more classifiers.
+    /// This host, and the same host without one or both of its classifiers.
     pub fn variants(&self) -> Vec<Host> {
         let mut found = vec![*self];
         for classifier in ["flower", "fw"] {
@@ -71,33 +72,33 @@ impl Default for Host {
     }
 }
 
-/// Where a tree stands on its device, and its first handle.
+/// Where a tree is on its device, and its first handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The class in which it stands, or [`Handle::ROOT`].
+    /// The class that contains it, or [`Handle::ROOT`].
     pub parent: Handle,
     /// The major number of its first qdisc. Others follow.
     pub first: u16,
 }
 
 impl Place {
-    /// The device's own qdisc, with the handle `1:`.
+    /// The tree is the device's own qdisc, with the handle `1:`.
     pub const ROOT: Place = Place { parent: Handle::ROOT, first: 1 };
 }
 
-/// Minor number of the class that stands for the link. Other classes have their number in the
-/// policy.
+/// Minor number of the class that stands for the link. Other classes have the number that they have
+/// in the policy.
 const LINK: u16 = 0xfff0;
-/// The most qdiscs inside each other: the kernel has 8, the first of which is altq's switch
-/// (`qdisc_graft` in net/sched/sch_api.c).
+/// The most qdiscs inside each other. The kernel allows 8 (`qdisc_graft` in net/sched/sch_api.c),
+/// and the outermost one is altq's switch.
 const NESTED: usize = 7;
-/// The most qdiscs of a tree, so that two trees find handles on one device.
+/// The most qdiscs of a tree, so that there are handles for two trees on one device.
 const MOST: u32 = 0x3000;
 
 /// The tree for a link.
 ///
 /// # Errors
-/// What the kernel cannot keep, with its places in the policy; the first 20 findings.
+/// What the kernel's qdiscs cannot do, with its places in the policy; at most 20 findings.
 pub fn translate(link: &Link, host: &Host, place: Place) -> Result<Tree, Vec<Diagnostic>> {
     let mut builder = Builder::new(link, host, place);
     builder.link(place.parent);
@@ -106,8 +107,8 @@ pub fn translate(link: &Link, host: &Host, place: Place) -> Result<Tree, Vec<Dia
     if builder.errors.is_empty() { Ok(builder.tree) } else { Err(builder.errors) }
 }
 
-/// Whether the kernel can keep a link, as far as the policy shows it: what it does differently, or
-/// why it cannot.
+/// Whether the kernel can execute a link, as far as the policy alone shows it. Returns what the
+/// kernel does differently.
 ///
 /// # Errors
 /// As [`translate`].
@@ -115,7 +116,7 @@ pub fn fits(link: &Link) -> Result<Vec<String>, Vec<Diagnostic>> {
     translate(link, &Host::default(), Place::ROOT).map(|tree| tree.notes)
 }
 
-/// A rule, its class, and the filters that are tried for it.
+/// A rule, its class, and the filters for it.
 type RuleFilters = (u32, ClassId, Vec<(Protocol, Match)>);
 
 /// A tree that is being made.
@@ -124,7 +125,7 @@ struct Builder<'a> {
     host: &'a Host,
     children: Vec<Vec<ClassId>>,
     holders: Vec<bool>,
-    /// For each class the one that holds its scheduler.
+    /// For each class, the class whose scheduler serves it.
     owner: Vec<ClassId>,
     /// Rules with their class, in the order in which they are tried.
     rules: Vec<RuleFilters>,
@@ -139,7 +140,7 @@ impl<'a> Builder<'a> {
         let spec = &link.spec;
         let mut owner = vec![ROOT; spec.classes.len()];
         for (id, class) in spec.classes.iter().enumerate().skip(1) {
-            // Parents stand before their children.
+            // Parents come before their children.
             let parent = class.parent as usize;
             let holds = spec.classes.get(parent).is_some_and(|parent| parent.scheduler.is_some());
             owner[id] = if holds { class.parent } else { owner.get(parent).copied().unwrap_or(ROOT) };
@@ -169,7 +170,7 @@ impl<'a> Builder<'a> {
                 Ok(found) => builder.rules.push((number, rule.class, found)),
                 Err(why) => {
                     let span = link.rules.get(number as usize).copied().unwrap_or(link.span);
-                    builder.refuse(span, format!("the kernel cannot keep this rule: {why}"), None);
+                    builder.refuse(span, format!("the kernel's filters cannot express this rule: {why}"), None);
                 }
             }
         }
@@ -180,20 +181,20 @@ impl<'a> Builder<'a> {
     fn link(&mut self, parent: Handle) {
         let link = self.link;
         if let Some(Device::Bridge { to, .. }) = &link.device {
-            let help = format!("write `device {to}`, and let the kernel bridge or route; `path bridge` keeps it");
-            let message = "the kernel's qdiscs shape an interface, not what goes from one to another";
+            let help = format!("write `device {to}`, and let the kernel bridge or route; or use `path bridge`");
+            let message = "the kernel's qdiscs shape one interface, not a bridge of two";
             self.refuse(self.root("device"), message, Some(help));
             return;
         }
         if link.adapt.is_some() {
             let help = format!("leave `adapt` and its braces out; {}", self.way());
-            let message = "a link that the kernel executes keeps its rate: nobody probes its line";
+            let message = "the rate of a link that the kernel executes cannot adapt: nobody probes its line";
             self.refuse(self.root("adapt"), message, Some(help));
         }
         if let Some(reservations) = &link.reservations {
             let help = format!("leave `reservations` out; {}", self.way());
             let message =
-                "a link that the kernel executes takes no reservations: their classes come and go in altq itself";
+                "a link that the kernel executes takes no reservations: only altq itself can add their classes";
             self.refuse(reservations.span, message, Some(help));
         }
         if let Some(root) = link.spec.classes.first() {
@@ -221,19 +222,20 @@ impl<'a> Builder<'a> {
         self.general_notes();
     }
 
-    /// What holds for every link: how the kernel counts bytes and finds headers.
+    /// Adds the notes that hold for every link: how the kernel counts bytes and finds headers.
     fn general_notes(&mut self) {
         let overhead = &self.link.spec.overhead;
         let header = self.host.header;
-        // A cake that shapes by itself counts from layer 3 on, and splits super-packets.
+        // A cake that shapes by itself counts from layer 3 on and splits super-packets, so it needs
+        // no such note.
         let first = self.tree.qdiscs.first().map(|first| &first.words);
         if matches!(first, Some(QdiscWords::Cake { sizes: Some(_), .. })) {
             return;
         }
         if *overhead == Overhead::NONE && header > 0 {
             self.note(format!(
-                "the kernel counts packets with the {header} bytes of their header below layer 3; altq's own paths \
-                 count them without, where no `overhead` is written"
+                "the kernel counts packets with the {header} bytes of their header below layer 3; without \
+                 `overhead`, altq's own paths count them from layer 3 on"
             ));
         } else if *overhead != Overhead::NONE {
             self.overhead_notes();
@@ -254,7 +256,7 @@ impl<'a> Builder<'a> {
         let mut all = self.rules.iter().flat_map(|(.., found)| found);
         if all.any(|(protocol, found)| *protocol == Protocol::Ip && deep(found)) {
             self.note(
-                "the kernel's u32 finds ports, TCP flags and SPI behind a header of 20 bytes (IPv4) or 40 bytes (IPv6) \
+                "the kernel's u32 finds ports, TCP flags and SPI after a header of 20 bytes (IPv4) or 40 bytes (IPv6) \
                  only: packets with options or extension headers do not match such rules"
                     .to_owned(),
             );
@@ -269,55 +271,56 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// How the kernel charges super-packets of several segments under an overhead.
+    /// Adds notes about an overhead: which counters leave it out, and what super-packets are
+    /// charged.
     fn overhead_notes(&mut self) {
         let Some(sizes) = self.sizes() else { return };
         let mut missing = sizes.overhead.max(0);
         if self.tree.sizes.is_some() {
-            // With a size table the kernel starts from the length of the buffer, which has the
-            // headers of Ethernet, IP and TCP once (`__qdisc_calculate_pkt_len` in
+            // With a size table the kernel starts from the length of the buffer. It has the headers
+            // of Ethernet, IP and TCP only once (`__qdisc_calculate_pkt_len` in
             // net/sched/sch_api.c).
             missing += 54;
         } else {
             self.note(
-                "the kernel's counters, and the turns of its htb and drr, count packets without the overhead"
+                "the kernel's counters, and the quanta of its htb and drr, count packets without the overhead"
                     .to_owned(),
             );
         }
         let whole = u64::from(self.link.spec.overhead.charge(self.link.spec.mtu)).max(1);
         let thousandths = missing as u64 * 1000 / whole;
         self.note(format!(
-            "the kernel charges a super-packet of several segments (GSO, GRO) the overhead of one: up to {}.{} % too \
-             little; where that matters turn gso and tso of this interface off, and gro of those by which packets come \
-             in (ethtool -K)",
+            "the kernel charges a super-packet of several segments (GSO, GRO) the overhead of one packet: up to \
+             {}.{} % too little; if that matters, turn off gso and tso of this interface, and gro of those by which \
+             packets come in (ethtool -K)",
             thousandths / 10,
             thousandths % 10
         ));
     }
 
-    /// A framing that the kernel's size tables do not have.
+    /// Refuses a framing that the kernel's size tables do not have.
     fn framing(&mut self) {
         let alone = self.link.spec.classes.len() == 2 && self.queue_of(1).is_some_and(|queue| queue.name == "cake");
         if self.link.spec.overhead.framing == Framing::Ptm && !(alone && self.link.spec.regulator != Regulator::None) {
             let help = format!("write an overhead in plain bytes, about 1/64 more; {}", self.way());
-            let message = "the kernel's size tables have no PTM; only its cake does, alone on a link";
+            let message = "the kernel's size tables have no PTM; only its cake has it, as the only class of a link";
             self.refuse(self.root("overhead"), message, Some(help));
         }
     }
 
-    /// What the kernel is to charge for a packet beyond the length that it sees. With `overhead
-    /// none` that is nothing: a size table would make it forget the true length of super-packets
-    /// (`__qdisc_calculate_pkt_len` in net/sched/sch_api.c).
+    /// What the kernel must charge for a packet in addition to the length that it sees. With
+    /// `overhead none` there is no size table, because the kernel would forget the true length of
+    /// super-packets (`__qdisc_calculate_pkt_len` in net/sched/sch_api.c).
     fn sizes(&self) -> Option<SizeTable> {
         let Overhead { bytes, mpu, framing } = self.link.spec.overhead;
         let layer = if framing == Framing::Atm { Layer::Atm } else { Layer::Ethernet };
-        // A policy counts from layer 3 on, the kernel from its header below.
+        // A policy counts from layer 3 on, the kernel with its header below.
         let overhead = bytes - self.host.header as i32;
         let none = self.link.spec.overhead == Overhead::NONE || overhead == 0 && mpu == 0 && layer == Layer::Ethernet;
         (!none).then_some(SizeTable { overhead, mpu, layer })
     }
 
-    /// The qdisc of the scheduler that a class holds, which does not shape.
+    /// Adds the qdisc of a scheduler that does not shape, for a class that holds it.
     fn inner(&mut self, node: ClassId, parent: Handle) {
         let link = self.link;
         let Some(scheduler) = link.spec.scheduler_at(node) else { return };
@@ -330,8 +333,8 @@ impl<'a> Builder<'a> {
                 let span = self.place(node, "scheduler");
                 let message = match name {
                     "htb" | "hfsc" => format!(
-                        "the kernel's {name} would shape inside another scheduler, which takes a class that waits for \
-                         one that has nothing to send"
+                        "the kernel's {name} would shape inside another scheduler, which would take a class that is \
+                         held back for one that has nothing to send"
                     ),
                     _ => format!("the kernel has no scheduler `{name}`"),
                 };
@@ -341,13 +344,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What stands in a class: the scheduler that it holds, or its queue.
+    /// Adds what is inside a class: the scheduler that it holds, or its queue.
     fn inside(&mut self, class: ClassId, parent: Handle) {
         let holds = self.link.spec.classes.get(class as usize).is_some_and(|class| class.scheduler.is_some());
         if holds { self.inner(class, parent) } else { self.queue(class, parent) }
     }
 
-    /// The classes that the scheduler of a class serves. Refuses inner ones that hold packets of
+    /// The classes that the scheduler of a class serves. Refuses inner classes with packets of
     /// their own, and packets of the class itself.
     fn served(&mut self, node: ClassId) -> Vec<ClassId> {
         let ids = 1..self.link.spec.classes.len() as ClassId;
@@ -366,7 +369,7 @@ impl<'a> Builder<'a> {
 
     fn own_packets(&mut self, class: ClassId) {
         let name = self.link.class_name(class).to_owned();
-        let message = format!("`{name}` has classes below it and packets of its own, which the kernel does not have");
+        let message = format!("`{name}` has classes below it and packets of its own, which the kernel cannot do");
         let help = format!("give these packets a class of their own below `{name}`; {}", self.way());
         self.refuse(self.place(class, "default"), message, Some(help));
     }
@@ -393,7 +396,7 @@ impl<'a> Builder<'a> {
         self.link.spec.default.and_then(|class| self.spot(class, node))
     }
 
-    /// The filters of a qdisc: `to` says where the packets of a class go.
+    /// The filters of a qdisc. `to` returns where the packets of a class go.
     fn filters(&mut self, node: ClassId, qdisc: Handle, to: &dyn Fn(ClassId) -> Handle, drop: bool) -> Vec<Filter> {
         let mut filters = Filters::new(qdisc);
         let mut wrong = None;
@@ -417,12 +420,12 @@ impl<'a> Builder<'a> {
         }
         if let Some((rule, why)) = wrong {
             let span = self.link.rules.get(rule as usize).copied().unwrap_or(self.link.span);
-            self.refuse(span, format!("the kernel cannot keep this rule: {why}"), None);
+            self.refuse(span, format!("the kernel's filters cannot express this rule: {why}"), None);
         }
         filters.done()
     }
 
-    /// Refuses more qdiscs inside each other than the kernel has.
+    /// Refuses more qdiscs inside each other than the kernel allows.
     fn nested(&mut self, parent: Handle) {
         let mut depths: HashMap<u16, usize> = HashMap::new();
         let mut deepest = 0;
@@ -434,7 +437,7 @@ impl<'a> Builder<'a> {
         }
         if deepest > NESTED {
             let message =
-                format!("{deepest} of the kernel's qdiscs would stand inside each other, and it has {NESTED}");
+                format!("{deepest} of the kernel's qdiscs would stand inside each other, and at most {NESTED} can");
             self.refuse(self.root("scheduler"), message, None);
         }
     }
@@ -458,11 +461,11 @@ impl<'a> Builder<'a> {
         self.place(ROOT, word)
     }
 
-    /// The path that keeps every word.
+    /// The advice to use a path that has every word.
     fn way(&self) -> &'static str {
         match self.link.device {
-            Some(Device::Bridge { .. }) => "`path bridge` keeps it",
-            _ => "`path nfqueue` keeps it",
+            Some(Device::Bridge { .. }) => "or use `path bridge`",
+            _ => "or use `path nfqueue`",
         }
     }
 
@@ -471,7 +474,7 @@ impl<'a> Builder<'a> {
         self.errors.push(Diagnostic::error("kernel-cannot", span, message).help(help));
     }
 
-    /// Words of a class that the kernel does not have.
+    /// Refuses words of a class that the kernel does not have.
     fn nobody_took(&mut self, class: ClassId, has: &str, rest: Vec<&'static str>) {
         // The words of a meter belong together.
         for word in rest.into_iter().filter(|word| !word.starts_with("meter ")) {
@@ -486,11 +489,11 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A rate in bytes a second, which is how the kernel counts; rounded up, at least 1.
+    /// A rate in bytes a second, the kernel's unit, rounded up, and at least 1.
     fn bytes_s(&mut self, rate: Rate) -> u64 {
         let bits = rate.as_bit_s();
         if bits == 0 {
-            self.note("the kernel has no rate of 0: it is 8 bit/s there".to_owned());
+            self.note("the kernel has no rate of 0: 8 bit/s is used instead".to_owned());
         } else if !bits.is_multiple_of(8) {
             self.note("the kernel counts rates in whole bytes a second: they are rounded up".to_owned());
         }

@@ -1,4 +1,4 @@
-//! Queues: what waits in a class, and what is dropped there.
+//! Queues as qdiscs.
 
 use altq_engine::link::Framing;
 use altq_engine::settings::{Limit, ONE, Value};
@@ -13,8 +13,8 @@ use crate::tree::{Layer, Qdisc, QdiscWords, RedWords, SizeTable};
 /// The most flows of sfq (`SFQ_MAX_FLOWS` in net/sched/sch_sfq.c: 2^16 - 127 - 1).
 const SFQ_FLOWS: u64 = 65_408;
 
-/// What cake keeps apart, and the kernel's number of it (linux/pkt_sched.h, `CAKE_FLOW_…`). The
-/// first holds where no other is written.
+/// The words for what cake isolates, and the kernel's numbers for them (linux/pkt_sched.h,
+/// `CAKE_FLOW_…`). The first is the default.
 const ISOLATION: [(&str, u32); 8] = [
     ("triple-isolate", 7),
     ("dual-srchost", 5),
@@ -27,12 +27,12 @@ const ISOLATION: [(&str, u32); 8] = [
 ];
 
 impl Builder<'_> {
-    /// The queue of a class, as the policy or its scheduler says.
+    /// The queue of a class, given by the policy or else by its scheduler.
     pub(super) fn queue_of(&self, class: ClassId) -> Option<QueueSpec> {
         self.link.queue(class)
     }
 
-    /// The qdisc of a class's queue.
+    /// Adds the qdisc of a class's queue.
     pub(super) fn queue(&mut self, class: ClassId, parent: Handle) {
         let Some(spec) = self.queue_of(class) else { return };
         let Some(words) = self.queue_words(class, &spec) else { return };
@@ -51,8 +51,8 @@ impl Builder<'_> {
         });
     }
 
-    /// A link whose only class has a cake: the kernel's cake shapes by itself, and charges each
-    /// segment of a super-packet.
+    /// If the link's only class has a cake, adds a cake that shapes by itself, which charges each
+    /// segment of a super-packet. False if the link is another one.
     pub(super) fn whole_cake(&mut self, parent: Handle) -> bool {
         let spec = &self.link.spec;
         let fits = spec.classes.len() == 2
@@ -76,7 +76,8 @@ impl Builder<'_> {
         true
     }
 
-    /// Where a word of a class's queue is written, or the queue, or the class.
+    /// The place of a word of a class's queue in the policy, or that of the queue, or that of the
+    /// class.
     fn queue_place(&self, class: ClassId, word: &str) -> altq_config::Span {
         let Some(place) = self.link.classes.get(class as usize) else { return self.link.span };
         let written = place.queue_words.iter().find(|(name, _)| *name == word);
@@ -133,13 +134,13 @@ impl Builder<'_> {
         Some(words)
     }
 
-    /// `quantum`, or a full packet.
+    /// The `quantum`; by default the length of a full packet.
     fn quantum(&mut self, given: &mut Given<'_>) -> u32 {
         let full = self.full_packet();
         given.bytes("quantum").map_or(full, |quantum| u32::try_from(quantum).unwrap_or(u32::MAX))
     }
 
-    /// A value that the kernel has for good: written otherwise, it is refused.
+    /// Refuses a value that the kernel cannot change, unless the policy has the same (`same`).
     fn fixed(&mut self, class: ClassId, name: &str, word: &'static str, same: bool, has: &str) {
         if !same {
             let message = format!("the kernel's {name} always has {has}");
@@ -208,7 +209,7 @@ impl Builder<'_> {
         Some(QdiscWords::Sfq {
             limit,
             depth: depth as u32,
-            // The kernel has no more flows than packets.
+            // The kernel allows no more flows than packets.
             flows: flows.min(u64::from(limit)) as u32,
             divisor: divisor as u32,
             quantum: self.quantum(given),
@@ -251,7 +252,7 @@ impl Builder<'_> {
         let packet = given.bytes("packetsize").unwrap_or(1000) as u32;
         let weight = match given.int("weight") {
             Some(weight) => weight.max(1).ilog2(),
-            // docs/reference/altq.md 7.1: other weights on slow links.
+            // The weight is larger on slow links (docs/reference/altq.md 7.1).
             None => match SECOND / rate.time_for(u64::from(spec.overhead.charge(packet))).max(1) {
                 0..50 => 6,
                 50..300 => 7,
@@ -296,9 +297,9 @@ impl Builder<'_> {
     }
 }
 
-/// A burst for which tc works out a weight of 1/2^`weight`: the least W for which burst + 1 -
-/// min/packet <= (1 - (1 - 2^-W)^burst) 2^W (Floyd and Jacobson 1993, section 6, as in tc). The
-/// weight grows with the burst, so the burst is found by halving.
+/// A burst for which tc computes a weight of 1/2^`weight`: the least W for which burst + 1 -
+/// min/packet <= (1 - (1 - 2^-W)^burst) 2^W (Floyd and Jacobson 1993, section 6, as in tc). W grows
+/// with the burst, so the burst is found by bisection.
 fn burst(min: u32, packet: u32, weight: u32) -> Option<u32> {
     let of = |burst: u32| {
         let least = f64::from(burst) + 1.0 - f64::from(min) / f64::from(packet.max(1));
@@ -328,7 +329,7 @@ mod tests {
     fn a_burst_for_a_weight() {
         let found = burst(5000, 1000, 9).unwrap();
         assert!((6..=50).contains(&found), "{found}");
-        // A burst of one packet, with min of one packet: 1 <= 1 holds for the least weight.
+        // With a burst of one packet and a min of one packet, 1 <= 1 holds for the least W.
         assert_eq!(burst(1000, 1000, 1), Some(1));
     }
 }
