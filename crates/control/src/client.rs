@@ -1,4 +1,4 @@
-//! The other end of the socket, for commands that ask one thing after another.
+//! The client's end of the socket, for commands that send one request after another.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,11 +18,11 @@ use crate::reply;
 pub struct Client {
     stream: UnixStream,
     next: u64,
-    /// Bytes that came behind the last reply.
+    /// Bytes that came after the last reply.
     rest: Vec<u8>,
 }
 
-/// A request on its way.
+/// A request as it is sent.
 #[derive(Serialize)]
 struct Numbered<'a, T> {
     v: u64,
@@ -32,7 +32,7 @@ struct Numbered<'a, T> {
     fields: &'a T,
 }
 
-/// The fields of a request that has none.
+/// The fields of a request without any.
 #[derive(Serialize)]
 pub struct NoFields {}
 
@@ -43,7 +43,7 @@ impl Client {
     /// Connects to the socket of a running altq.
     ///
     /// # Errors
-    /// Says what to do: nobody listens there, or the socket's mode does not allow it.
+    /// Nobody listens there, or the socket's mode does not allow it. The fault says what to do.
     pub fn connect(path: &Path) -> Result<Client, Fault> {
         let shown = path.display();
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
@@ -61,18 +61,18 @@ impl Client {
         Ok(Client { stream, next: 1, rest: Vec::new() })
     }
 
-    /// Asks, and returns the result as JSON.
+    /// Sends a request, and returns its result as JSON.
     ///
     /// # Errors
-    /// The fault with which altq answers, or one that says that no answer came.
+    /// The fault in altq's answer, or one of the connection if no answer came.
     pub fn ask(&mut self, op: &str, fields: &impl Serialize) -> Result<String, Fault> {
         self.ask_with(op, fields, None)
     }
 
-    /// As [`ask`](Client::ask), with a file that goes along with the request.
+    /// As [`ask`](Client::ask), with a file that is sent along with the request.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`ask`](Client::ask).
     pub fn ask_with(
         &mut self,
         op: &str,
@@ -90,7 +90,7 @@ impl Client {
             }
             _ => Fault::new(Code::Failed, format!("the connection to altq is lost: {error}")),
         };
-        // Where altq refuses the connection, it says why before it closes: that is read below.
+        // If altq refuses the connection, it sends the reason before it closes: that is read below.
         let sent = self.send(&line, file);
         let answer = self.line().map_err(lost)?;
         let Some(answer) = answer else {
@@ -119,8 +119,8 @@ impl Client {
         self.stream.write_all(line.get(sent..).unwrap_or_default())
     }
 
-    /// The next line that altq sends by itself, as what happens to those who watch, without its
-    /// newline. Waits as long as it takes. `None` at the end of the connection.
+    /// The next line that altq sends by itself to a client that watches, without its newline. Waits
+    /// as long as it takes. `None` at the end of the connection.
     ///
     /// # Errors
     /// Those of the connection.

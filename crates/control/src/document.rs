@@ -1,4 +1,4 @@
-//! Documents that a reply's result is: what runs, who is subscribed, and texts.
+//! Documents that are results of requests: what runs, who is subscribed, and texts.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct Status {
     pub schema: String,
     /// The links, in the policy's order.
     pub links: Vec<LinkStatus>,
-    /// In how many seconds an unconfirmed change reverts; none waits where it is null.
+    /// In how many seconds an unconfirmed change reverts; null if none waits.
     pub confirm_pending_s: Option<u64>,
 }
 
@@ -23,13 +23,13 @@ pub struct LinkStatus {
     /// What executes it: `nfqueue`, `bridge` or `kernel`.
     pub path: String,
     /// `shaping`; `kernel`: the kernel itself shapes it; `bypass`: packets pass unshaped; or
-    /// `blocked`: they do not pass, but for the exceptions of `--fail closed`.
+    /// `blocked`: no packets pass except those that `--fail closed` lets through.
     pub state: String,
-    /// How long it has been so, in seconds.
+    /// For how many seconds it has been in this state.
     pub since_s: u64,
     /// Why it is not shaped.
     pub reason: Option<String>,
-    /// What differs from what was asked for, a sentence each.
+    /// What differs from the policy, one sentence each.
     pub drift: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub const BYPASS: &str = "bypass";
 pub const BLOCKED: &str = "blocked";
 /// The state of a link that altq shapes.
 pub const SHAPING: &str = "shaping";
-/// The state of a link that the kernel shapes by qdiscs of its own, whoever runs.
+/// The state of a link that the kernel shapes by its own qdiscs, even while no altq runs.
 pub const KERNEL: &str = "kernel";
 
 impl Status {
@@ -48,13 +48,13 @@ impl Status {
         Status { schema: "altq.status/1".to_owned(), links, confirm_pending_s: None }
     }
 
-    /// True if packets of a link pass unshaped, or do not pass.
+    /// True if packets of any link pass unshaped, or do not pass.
     pub fn is_degraded(&self) -> bool {
         self.links.iter().any(|link| link.state == BYPASS || link.state == BLOCKED)
     }
 }
 
-/// The subscribers that are there.
+/// The present subscribers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribers {
     /// The name of this form of the document.
@@ -64,13 +64,13 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// A list of these.
+    /// A document about these subscribers.
     pub fn of<'a>(subscribers: impl Iterator<Item = &'a Subscriber>) -> Subscribers {
         Subscribers { schema: "altq.subscribers/1".to_owned(), subscribers: subscribers.map(Written::from).collect() }
     }
 }
 
-/// A text for people, or in another tool's form.
+/// A text for people, or in another tool's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
     /// The text.
@@ -83,7 +83,7 @@ pub struct Text {
 /// Whether a link has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
-    /// False if it was so before.
+    /// False if the link was like that before.
     pub changed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Why a request was not done: a code, a reason, and a way out.
+//! Why a request was not carried out: a code, a reason, and a way out.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[serde(into = "u8", try_from = "u8")]
 #[repr(u8)]
 pub enum Code {
-    /// It failed while it was done.
+    /// It failed while it was carried out.
     Failed = 1,
-    /// The request is wrong: it cannot be read, or names what is not there.
+    /// The request is wrong: it cannot be read, or names something that does not exist.
     Usage = 2,
-    /// There is no room, a limit forbids it, or another has it.
+    /// There is no room, a limit forbids it, or somebody else has what is asked for.
     Refused = 5,
-    /// The one who asks may not ask this.
+    /// The client may not ask for this.
     NotPermitted = 6,
     /// This altq, or its host, cannot do it.
     Unsupported = 7,
@@ -38,7 +38,7 @@ impl TryFrom<u8> for Code {
     }
 }
 
-/// Why a request was not done.
+/// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Its kind.

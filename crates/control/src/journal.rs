@@ -1,7 +1,7 @@
-//! What clients have changed, so that a worker that starts anew can be given it again.
+//! What clients have changed, so that a new worker can be given the same changes.
 //!
-//! A worker notes each change that it has made as a request, a line of JSON. Whoever keeps the
-//! notes can ask for all of them later.
+//! A worker writes each change that it has made as a request, a line of JSON (a note). The
+//! supervisor keeps the notes and sends them to the next worker.
 
 mod reservations;
 
@@ -17,8 +17,8 @@ use reservations::Reservations;
 
 pub use reservations::{gone, saved};
 
-/// The longest list of subscribers of one request when all are given again, in bytes of JSON. With
-/// the rest of the request it is less than a line may have.
+/// The longest list of subscribers in one request to a new worker, in bytes of JSON. With the rest
+/// of the request it fits into a line.
 const PART: usize = WRITE_LINE / 2;
 
 /// What was changed, and still holds.
@@ -48,7 +48,7 @@ struct DeleteSubscribers<'a> {
     ids: &'a [String],
 }
 
-/// The fields of a request that is sent by a [`Client`], which adds its name.
+/// The fields of a request. The [`Client`] that sends it adds its name.
 #[derive(Serialize)]
 struct Rate<'a> {
     link: &'a str,
@@ -72,10 +72,11 @@ pub fn note(change: &Request) -> Vec<u8> {
         }
         Request::DeleteSubscribers(ids) => serde_json::to_vec(&DeleteSubscribers { op: "subscriber.del", ids }),
         Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => return Vec::new(),
-        // It is seen again, and a tap ends with its worker.
+        // The next worker needs neither: the supervisor tells drift again, and a tap ends with its
+        // worker.
         Request::TellDrift(_) | Request::Tap(_) => return Vec::new(),
-        // What comes of such a request is noted for each reservation: `saved`, `gone`. Changes of
-        // the policy have their own way (`change`).
+        // The outcome of such a request is noted for each reservation (`saved`, `gone`). Changes of
+        // the policy are kept elsewhere (`change`).
         Request::Reserve(_) | Request::Change(_) => return Vec::new(),
     };
     // It fails only for maps with keys that are not text, of which there are none.
@@ -85,7 +86,7 @@ pub fn note(change: &Request) -> Vec<u8> {
 }
 
 impl Journal {
-    /// Takes a note. What is none is left out.
+    /// Takes a note. A line that is not a note is ignored.
     pub fn take(&mut self, line: &[u8]) {
         if self.reservations.take(line) {
             return;
@@ -101,7 +102,7 @@ impl Journal {
         }
     }
 
-    /// The policy is read again: its rates hold.
+    /// The policy was read again: from now on its rates hold, not those that clients have set.
     pub fn forget_rates(&mut self) {
         self.rates.clear();
     }
@@ -111,27 +112,27 @@ impl Journal {
         self.rates.is_empty() && self.subscribers.is_empty() && self.reservations.is_empty()
     }
 
-    /// True if the next worker has to wait for reservations before it answers about them.
+    /// True if the next worker must wait for reservations before it answers requests about them.
     pub fn has_reservations(&self) -> bool {
         !self.reservations.is_empty()
     }
 
-    /// Those of these subscribers that are still there, as they are now.
+    /// The subscribers of this list that still exist, as they are now.
     fn still(&self, ids: &[String]) -> Vec<Written> {
         ids.iter().filter_map(|id| self.subscribers.get(id)).cloned().collect()
     }
 }
 
-/// A journal, for this thread alone. A thread that panicked with it has left it whole.
+/// Locks a journal. If a thread panicked while it had the lock, the journal is still consistent.
 pub fn locked(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks for all of it again. That takes a while, in which others change things and new notes come:
-/// everything is asked for as it stands in the journal by then.
+/// Sends all changes of the journal to a new worker. That takes a while. Clients may change things
+/// meanwhile, so each change is sent as it is in the journal at that moment.
 ///
 /// # Errors
-/// The first fault; the rest is asked for nevertheless, as far as the connection lasts.
+/// The first fault. The rest is sent nevertheless, as long as the connection lasts.
 pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> {
     let links: Vec<String> = locked(journal).rates.keys().cloned().collect();
     let ids: Vec<String> = locked(journal).subscribers.keys().cloned().collect();
@@ -149,7 +150,7 @@ pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> 
             result = result.and(asked.map(drop));
         }
     }
-    // Nobody changes reservations before they are there.
+    // Clients cannot change reservations before these are restored.
     let reservations = locked(journal).reservations.clone();
     if !reservations.is_empty() {
         result = result.and(reservations.give(client));
@@ -157,8 +158,8 @@ pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> 
     result
 }
 
-/// Subscribers in as few parts as requests may have, because each request hands all rules to the
-/// links anew.
+/// Divides subscribers among as few requests as possible, because each request hands all rules to
+/// the links anew.
 fn parts(subscribers: &[Written]) -> Vec<&[Written]> {
     let (mut parts, mut rest, mut size, mut count) = (Vec::new(), subscribers, 0, 0);
     for one in subscribers {
@@ -224,7 +225,7 @@ mod tests {
         let kept: Vec<&Written> = journal.subscribers.values().collect();
         assert_eq!((kept.len(), kept[0].addr[0].as_str()), (1, "10.0.0.9"));
         assert_eq!(journal.rates.get("up"), Some(&5));
-        // What has gone since the list of names was made is not given again.
+        // A subscriber that has gone since the list of names was made is not sent again.
         let ids = ["a", "b", "c"].map(str::to_owned);
         assert_eq!(journal.still(&ids).iter().map(|one| one.addr[0].as_str()).collect::<Vec<&str>>(), ["10.0.0.9"]);
         journal.forget_rates();

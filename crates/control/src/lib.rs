@@ -1,14 +1,14 @@
 //! How other programs talk to altq while it runs.
 //!
-//! docs/control.md describes the protocol for whoever writes a client: a Unix socket, a line of
-//! JSON for each request and for each reply. [`mod@line`] cuts what arrives into lines, [`request`]
-//! reads them, [`reply`] writes answers, and [`rights`] says who may ask for what. These have no
-//! clock and do no I/O. [`server`] answers many clients in one thread with bounded memory,
-//! [`client`] is the other end.
+//! docs/control.md describes the protocol for writers of clients: a Unix socket, and a line of JSON
+//! for each request and for each reply. [`mod@line`] cuts what arrives into lines, [`request`]
+//! reads them, [`reply`] writes answers, and [`rights`] decides who may ask for what. These have no
+//! clock and do no I/O. [`server`] answers many clients in one thread with bounded memory;
+//! [`client`] is the client's end.
 //!
 //! [`roster`] keeps the subscribers and the reservations of a running policy: classes that come,
-//! change and go while packets are queued. It gives the changes; whoever runs the links makes them.
-//! [`change`] keeps which policy runs, and which one comes back if nobody confirms it.
+//! change and go while packets are queued. It returns changes, which its caller makes in the links.
+//! [`change`] keeps which policy runs, and which one comes back if nobody confirms the change.
 
 #![forbid(unsafe_code)]
 

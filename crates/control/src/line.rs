@@ -1,17 +1,17 @@
 //! Cuts bytes, as they arrive, into lines.
 
-/// Bytes that have arrived and are not handled yet. Holds no more than the longest line that is
-/// allowed, and what arrived in one piece.
+/// Bytes that have arrived and are not handled yet. There are at most as many as the longest line
+/// that is allowed, plus what arrived in one piece.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     bytes: Vec<u8>,
     /// Bytes in which no newline was found.
     searched: usize,
-    /// True inside a line that was too long: what follows is thrown away up to its newline.
+    /// True inside a line that was too long: the rest of it is thrown away.
     skipping: bool,
 }
 
-/// A line is longer than is allowed. It is said once, and the line is thrown away.
+/// A line is longer than is allowed. It is reported once, and the line is thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
@@ -21,17 +21,17 @@ impl Lines {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole line, without its newline; `None` if none is there.
+    /// The next whole line, without its newline; `None` if there is none yet.
     ///
     /// # Errors
-    /// [`TooLong`] if the line has more than `most` bytes, as soon as that is known.
+    /// [`TooLong`] as soon as the line has more than `most` bytes.
     pub fn take(&mut self, most: usize) -> Result<Option<Vec<u8>>, TooLong> {
         loop {
             let unseen = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(at) = unseen.iter().position(|byte| *byte == b'\n') else {
                 let long = self.bytes.len() > most;
                 if long || self.skipping {
-                    // The memory of a long line is given back.
+                    // Frees the memory of a long line.
                     self.bytes = Vec::new();
                 }
                 self.searched = self.bytes.len();
@@ -47,7 +47,7 @@ impl Lines {
         }
     }
 
-    /// True if a whole line, or the rest of one that is thrown away, waits.
+    /// True if a whole line waits, or the end of a line that is thrown away.
     pub fn has_line(&self) -> bool {
         self.bytes.get(self.searched..).is_some_and(|rest| rest.contains(&b'\n'))
     }

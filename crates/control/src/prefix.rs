@@ -16,7 +16,7 @@ impl Prefix {
     /// Reads an address or a prefix.
     ///
     /// # Errors
-    /// Says what is wrong: no address, a length that is too large, or bits behind the length.
+    /// What is wrong: no address, a length that is too large, or bits set after the length.
     pub fn read(text: &str) -> Result<Prefix, String> {
         let shown = || text.chars().take(50).collect::<String>();
         let (address, length) = match text.split_once('/') {
@@ -36,7 +36,7 @@ impl Prefix {
         let prefix = Prefix { address, length };
         let (bits, mask) = prefix.bits();
         if bits & !mask != 0 {
-            return Err(format!("`{}` has bits set behind its first {length}", shown()));
+            return Err(format!("`{}` has bits set after its first {length}", shown()));
         }
         Ok(prefix)
     }
@@ -48,18 +48,18 @@ impl Prefix {
             IpAddr::V6(address) => (u128::from(address), 128),
         };
         let all = u128::MAX >> (128 - width);
-        // A shift by the whole width is no shift for the processor, so length 0 is set apart.
+        // A shift by the whole width is not possible, so length 0 is handled apart.
         let mask = if self.length == 0 { 0 } else { all & (u128::MAX << (width - u32::from(self.length))) };
         (bits, mask)
     }
 
-    /// As the classifier's rules have it.
+    /// The prefix in the form of the classifier's rules.
     pub fn address(self) -> Address {
         let (bits, mask) = self.bits();
         Address { v6: self.address.is_ipv6(), bits, mask }
     }
 
-    /// The prefix of this length that it lies in; `None` if that is longer than its own.
+    /// The prefix of this length that contains it; `None` if `length` is longer than its own.
     pub fn within(self, length: u8) -> Option<Prefix> {
         if length > self.length {
             return None;
@@ -69,7 +69,7 @@ impl Prefix {
         Some(Prefix { address: self.with_bits(bits & mask), length })
     }
 
-    /// The prefixes that lie in it are from the first of these to the second, in their order.
+    /// The prefixes inside it are those from the first of these to the second, in their order.
     pub fn range(self) -> (Prefix, Prefix) {
         let (bits, mask) = self.bits();
         let all = if self.address.is_ipv4() { u128::from(u32::MAX) } else { u128::MAX };
@@ -77,7 +77,7 @@ impl Prefix {
         (Prefix { length: 0, ..self }, Prefix { address: last, length: u8::MAX })
     }
 
-    /// True for IPv6, and how many bits count.
+    /// Whether it is IPv6, and its length.
     pub fn kind(self) -> (bool, u8) {
         (self.address.is_ipv6(), self.length)
     }
@@ -121,8 +121,8 @@ mod tests {
             ("10.0.0.1/", "0 to 32"),
             ("::/129", "0 to 128"),
             ("::/256", "0 to 128"),
-            ("10.0.0.1/24", "behind its first 24"),
-            ("2001:db8::1/64", "behind its first 64"),
+            ("10.0.0.1/24", "after its first 24"),
+            ("2001:db8::1/64", "after its first 64"),
         ] {
             let said = Prefix::read(text).unwrap_err();
             assert!(said.contains(why), "{text}: {said}");

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::fault::Fault;
 
-/// What was asked for, as JSON. Several clients may wait for the same document, which is then in
-/// memory once.
+/// The result of a request, as JSON. If several clients wait for the same document, it is in memory
+/// only once.
 pub type Body = Arc<[u8]>;
 
 /// The start of a reply.
@@ -20,12 +20,11 @@ struct Head {
     ok: bool,
 }
 
-/// What stands in a reply before the body, and what behind it: with the body between them they are
-/// a line.
+/// The parts of a reply before and after the body. With the body between them they are a line.
 pub fn around(id: Option<u64>, ok: bool) -> (Vec<u8>, &'static [u8]) {
     // It fails only for maps with keys that are not text, of which there are none.
     let mut head = serde_json::to_vec(&Head { schema: "altq.control/1", id, ok }).unwrap_or_default();
-    // The brace that ends it stands behind the body.
+    // The closing brace comes after the body.
     head.pop();
     head.extend_from_slice(if ok { b",\"result\":".as_slice() } else { b",\"error\":".as_slice() });
     (head, b"}\n")
@@ -62,7 +61,7 @@ struct Reply<'a> {
 /// Reads a reply: its number, and the result as JSON or the fault.
 ///
 /// # Errors
-/// Says why this is no reply.
+/// Why the line is not a reply.
 pub fn read(line: &[u8]) -> Result<(Option<u64>, Result<&str, Fault>), String> {
     let reply: Reply<'_> = serde_json::from_slice(line).map_err(|error| format!("this is no reply: {error}"))?;
     match (reply.ok, reply.result, reply.error) {

@@ -1,7 +1,7 @@
-//! Requests: a line of JSON each. docs/control.md has every one with its fields.
+//! Requests: a line of JSON each. docs/control.md describes all of them with their fields.
 //!
-//! Reading is strict: a field that is not known, is given twice or has another kind of value is an
-//! error, and nothing is done then.
+//! Reading is strict: an unknown field, a field that is given twice, or a value of the wrong kind
+//! is an error, and nothing is done.
 
 pub mod change;
 
@@ -25,7 +25,7 @@ pub const READ_LINE: usize = 4096;
 pub const WRITE_LINE: usize = 1 << 20;
 /// The most subscribers of one request. A client sends more in several.
 pub const BULK: usize = 1000;
-/// The most addresses of a subscriber, and the most links that it has a class in.
+/// The most addresses of a subscriber, and the most links in which it has a class.
 pub const EACH: usize = 16;
 /// The longest name of a link, a class or a subscriber, in bytes.
 pub const NAME: usize = 64;
@@ -62,17 +62,17 @@ pub enum Request {
         /// Its rate, bit/s, at least 1.
         rate_bit_s: u64,
     },
-    /// `subscriber.set`: subscribers that come, or change.
+    /// `subscriber.set`: adds subscribers or changes them.
     SetSubscribers(Vec<Subscriber>),
-    /// `subscriber.del`: subscribers that go.
+    /// `subscriber.del`: removes subscribers.
     DeleteSubscribers(Vec<String>),
-    /// `subscriber.list`: the subscribers that are there.
+    /// `subscriber.list`: the present subscribers.
     ListSubscribers,
     /// `reserve.add` and the others about reservations.
     Reserve(Reserve),
     /// `tap.begin` and the others about taps.
     Tap(Tap),
-    /// `drift.tell`: what a supervisor has seen that differs, by link.
+    /// `drift.tell`: by link, the differences from the policy that a supervisor has found.
     TellDrift(Vec<(String, Vec<String>)>),
     /// `apply` and the others about the policy that runs.
     Change(Change),
@@ -83,12 +83,13 @@ pub enum Request {
 pub enum Form {
     /// The document `altq.stat/1`.
     Json,
-    /// A table for people, at most so many columns wide if that is said.
+    /// A table for people.
     Table {
         /// The width.
         width: Option<u16>,
     },
-    /// As another tool prints them: a name of `--stat FORMAT`, which the one who answers knows.
+    /// As another tool prints them: a name of `--stat FORMAT`. The service that answers knows which
+    /// there are.
     Tool(String),
 }
 
@@ -119,12 +120,12 @@ pub struct Place {
 pub enum Gets {
     /// This rate, guaranteed, and no more; bit/s.
     Rate(u64),
-    /// What these words say: those of a class under the link's scheduler.
+    /// What these words give it. They are the words of a class of the link's scheduler.
     Words(String),
 }
 
 impl Request {
-    /// What it needs.
+    /// The right that it needs.
     pub fn needs(&self) -> Right {
         match self {
             Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => Right::Read,
@@ -136,7 +137,7 @@ impl Request {
     }
 }
 
-/// What every request has.
+/// The fields that every request has.
 #[derive(Deserialize)]
 struct Envelope {
     v: Option<u64>,
@@ -180,7 +181,7 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
     }
 }
 
-/// A word that has a meaning in the protocol, and that this version does not do.
+/// Words that the protocol reserves, and that this version does not support.
 const LATER: [&str; 1] = ["stop"];
 
 fn unknown(op: &str) -> Fault {
@@ -329,8 +330,8 @@ impl SetSubscribers {
 }
 
 impl Written {
-    /// Checks it as the one who is asked does, but for what only he knows: links, and the words of
-    /// classes.
+    /// Checks it as the service does, except for what only the service knows: links, and the words
+    /// of classes.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -350,7 +351,7 @@ impl Written {
         }
         let mut addresses: Vec<Prefix> =
             self.addr.iter().map(|text| Prefix::read(text).map_err(of)).collect::<Result<_, _>>()?;
-        // The order says nothing: the same addresses in another order are the same subscriber.
+        // The order has no meaning: the same addresses in another order are the same subscriber.
         addresses.sort_unstable();
         if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(of(format!("{} is given twice", pair[0])));
@@ -414,13 +415,13 @@ struct TellDrift {
     links: Vec<Differs>,
 }
 
-/// What differs of a link, in a request that tells it.
+/// What differs in a link, as in the request `drift.tell`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Differs {
     /// The link.
     pub link: String,
-    /// What differs, a sentence each.
+    /// The differences, one sentence each.
     pub drift: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests about reservations as they stand on the control socket (docs/reserve.md), and the
+//! Requests about reservations in the form of the control socket (docs/reserve.md), and the
 //! documents that answer them.
 //!
 //! `op` is `reserve.add` or `add`, and so on. On the socket `id` numbers requests, so the number of
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Fault;
 use crate::rights::Right;
 
-/// What stands before the name of a request about reservations; it may be left out.
+/// The prefix of the names of requests about reservations. A client may leave it out.
 const BEFORE: &str = "reserve.";
-/// Gives a worker the reservations of the one before.
+/// The request that gives a worker the reservations of the previous worker.
 pub const RESTORE: &str = "reserve.restore";
 
 /// What is asked about reservations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reserve {
-    /// What any client asks.
+    /// A request that any client may send.
     Ask(Box<Asked>),
-    /// A worker is given the reservations of the one before it.
+    /// A worker is given the reservations of the previous one.
     Restore(Box<Restore>),
 }
 
@@ -35,7 +35,7 @@ impl Eq for Reserve {}
 pub struct Restore {
     /// The reservations; `None`: no more.
     pub state: Option<State>,
-    /// True if nothing more comes: whoever asks is answered from now on.
+    /// True if nothing more comes: from now on clients are answered.
     pub last: bool,
 }
 
@@ -48,13 +48,13 @@ impl Reserve {
         }
     }
 
-    /// True if the client is to be told what happens from now on.
+    /// True if the client wants to be sent what happens from now on.
     pub fn watches(&self) -> bool {
         matches!(self, Reserve::Ask(asked) if asked.op == Op::Watch)
     }
 }
 
-/// What is asked, by the name of a request; `None` if it is not about reservations.
+/// The operation of a request with this name; `None` if it is not about reservations.
 pub fn op(name: &str) -> Option<Op> {
     Some(match name.strip_prefix(BEFORE).unwrap_or(name) {
         "add" => Op::Add,
@@ -88,7 +88,7 @@ pub(crate) fn read(op: Op, line: &[u8]) -> Result<Reserve, Fault> {
         return Err(Fault::usage(format!("a request about a reservation has at most {MOST_BYTES} bytes")));
     }
     let asked = fields::<Written>(line)?.request(op);
-    // A list may be that of one class, and those who watch see all.
+    // A list may be limited to one class; a client that watches sees all.
     let allowed = match op {
         Op::Watch => asked == Asked::new(op),
         Op::List => asked == Asked { within_class: asked.within_class.clone(), ..Asked::new(op) },
@@ -101,7 +101,7 @@ pub(crate) fn read(op: Op, line: &[u8]) -> Result<Reserve, Fault> {
     Ok(Reserve::Ask(Box::new(asked)))
 }
 
-/// Reads what a worker is given.
+/// Reads the request that restores reservations.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -111,7 +111,7 @@ pub(crate) fn read_restore(line: &[u8]) -> Result<Reserve, Fault> {
 }
 
 fn fields<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, Fault> {
-    // What a key or a flow has of control characters is not repeated.
+    // Control characters in a key or a flow are not repeated in the message.
     let printable = |text: String| text.chars().filter(|c| !c.is_control()).take(200).collect::<String>();
     serde_json::from_slice(line).map_err(|error| Fault::usage(printable(error.to_string())))
 }
@@ -159,7 +159,7 @@ struct WrittenRestore {
     last: bool,
 }
 
-/// The fields of a request, for a client: the name and the client's number come beside them.
+/// The fields of a request, for a client, without the request's name and number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fields<'a> {
     /// The number of the reservation.
@@ -211,31 +211,31 @@ impl<'a> From<&'a Asked> for Fields<'a> {
     }
 }
 
-/// The reservations of all links: what `reserve.list` is answered with.
+/// The reservations of all links: the answer to `reserve.list`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Places {
     /// A list for each class for reservations, in the order of the links.
     pub places: Vec<List>,
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Said {
-    /// To requests about one reservation.
+    /// The answer to requests about one reservation.
     Answer(Box<Answer>),
-    /// To `reserve.list`.
+    /// The answer to `reserve.list`.
     Places(Places),
 }
 
-/// What has become of reservations that were restored.
+/// The outcome of restoring reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Again {
-    /// How many are there again.
+    /// How many exist again.
     pub restored: usize,
     /// How many had ended in the meantime.
     pub expired: usize,
-    /// Those that are not there any more: number and reason.
+    /// Those that were refused: number and reason.
     pub refused: Vec<(u64, String)>,
 }
 
@@ -245,7 +245,7 @@ impl From<Restored> for Again {
     }
 }
 
-/// An event with its link, as a line for those who watch. It is numbered through all links.
+/// An event with its link, as a line for clients that watch. Events are numbered across all links.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Told<'a> {
     #[serde(flatten)]
@@ -287,13 +287,13 @@ mod tests {
             let asked = asks(&text);
             assert_eq!((asked.op, asked.id, asked.ttl_s), (Op::Add, None, Some(157.5)));
             assert_eq!(asked.tspec.map(|tspec| tspec.rate_bit_s), Some(500_000));
-            // What a client writes is read the same.
+            // What a client writes is read as the same request.
             let written = serde_json::to_string(&Fields::from(&asked)).unwrap();
             let again = format!(r#"{{"op":"reserve.add",{}"#, &written[1..]);
             assert_eq!(asks(&again), asked);
         }
         assert_eq!(request::read(br#"{"id":9,"op":"list"}"#).unwrap().id, Some(9));
-        // The client's number is not that of the reservation.
+        // The client's number is not the number of the reservation.
         let gone = asks(r#"{"id":9,"op":"reserve.del","number":3}"#);
         assert_eq!((gone.op, gone.id), (Op::Del, Some(3)));
     }

@@ -1,8 +1,8 @@
 //! Who may ask for what. To read and to change are two rights.
 //!
-//! The mode of the socket's file decides who may connect at all; whoever is connected may read.
-//! The kernel says who is at the other end (SO_PEERCRED and SO_PEERGROUPS, unix(7)): whoever is
-//! root, the user that runs altq, or in the group that owns the socket may change things as well.
+//! The mode of the socket's file decides who may connect; a connected client may read. The kernel
+//! tells who is at the other end (SO_PEERCRED and SO_PEERGROUPS, unix(7)). Root, the user that runs
+//! altq, and members of the group that owns the socket may change things as well.
 
 use crate::fault::{Code, Fault};
 
@@ -17,7 +17,7 @@ pub struct Peer {
     pub groups: Vec<u32>,
 }
 
-/// What a request needs.
+/// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// To see what runs.
@@ -26,7 +26,7 @@ pub enum Right {
     Write,
 }
 
-/// Who may change things, besides root.
+/// Who may change things, in addition to root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writers {
     /// The user that runs altq.
@@ -45,7 +45,7 @@ impl Writers {
     /// Checks that a peer has a right.
     ///
     /// # Errors
-    /// Says who has it.
+    /// The peer does not have the right. The fault says who has it.
     pub fn check(&self, peer: &Peer, right: Right) -> Result<(), Fault> {
         if right == Right::Read || self.include(peer) {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The subscribers of a running policy: classes that come, change and go while packets are queued.
 //!
-//! Each link has a trial: an engine of the same link without packets. A change is tried there
-//! first, so whoever runs the link is given only changes that its engine takes, with the numbers of
-//! classes that its engine will give. A subscriber gets all of its classes or none.
+//! Each link has a trial: an engine of the same link without packets. A change is made there first.
+//! So the loop gets only changes that its engine accepts, and the class numbers are those that its
+//! engine will give. A subscriber gets all of its classes or none.
 //!
 //! Reservations ([`reserved`]) are made in the same way.
 
@@ -26,21 +26,21 @@ use crate::request::{Gets, Place, Subscriber};
 use crate::words::{Reader, scheduler_below};
 use reserved::{Booked, News, Reserved};
 
-/// The class that subscribers stand below where they do not say another one, if a link has it.
+/// The class below which subscribers' classes are made by default, if the link has it.
 pub const PARENT: &str = "subscribers";
 
-/// The shortest packet, in bytes: as many may fill a queue whose limit is in bytes.
+/// The shortest packet, in bytes. It gives the most packets in a queue whose limit is in bytes.
 const SHORTEST: usize = 28;
 
-/// The changes of each link, by its name, in the order in which they are to be made.
+/// The changes of each link, by the link's name, in the order in which they must be made.
 pub type Changes = Vec<(String, Vec<Change>)>;
 
-/// What has become of a request about several subscribers.
+/// The outcome of a request about several subscribers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// How many have come, changed or gone.
+    /// How many were added, changed or removed.
     pub done: usize,
-    /// How many were as asked before.
+    /// How many were already as asked.
     pub unchanged: usize,
     /// Those that stay as they were, and why.
     pub failed: Vec<Failure>,
@@ -59,22 +59,22 @@ pub struct Failure {
 pub struct Roster {
     links: Vec<Tree>,
     people: BTreeMap<String, Person>,
-    /// Whose each prefix is.
+    /// The subscriber to which each prefix belongs.
     owners: BTreeMap<Prefix, String>,
-    /// The lengths that prefixes have had, by family.
+    /// The lengths that prefixes have had so far, with their family.
     lengths: BTreeSet<(bool, u8)>,
-    /// Packets that the queues of subscribers may hold together, in each link.
+    /// The most packets that the queues of all subscribers may hold, in each link.
     room: usize,
-    /// What has happened to reservations.
+    /// The events of reservations.
     news: News,
-    /// Until when the reservations of another process are waited for, by the loop's clock.
+    /// Until when the reservations of the previous process are waited for, by the loop's clock.
     awaited: Option<Nanos>,
 }
 
-/// A subscriber that is there.
+/// A present subscriber.
 struct Person {
     asked: Subscriber,
-    /// Its classes: the place of the link, and the class.
+    /// Its classes: the index of the link, and the class.
     classes: Vec<(usize, ClassId)>,
 }
 
@@ -82,21 +82,21 @@ struct Person {
 struct Tree {
     link: Arc<Link>,
     trial: Engine,
-    /// The policy's own link, as it is written.
+    /// The link as the policy has it.
     policy: Arc<Link>,
     /// The numbers of the policy's own classes.
     own: HashSet<ClassId>,
-    /// The policy's own rules, which stand behind those of reservations and subscribers.
+    /// The policy's own rules, which are tried after those of reservations and subscribers.
     rules: RuleSet,
     spans: Vec<Span>,
     /// The rules of subscribers.
     leading: Vec<Rule>,
     readers: HashMap<ClassId, Reader>,
-    /// Packets that the queues of subscribers hold together.
+    /// The most packets that the queues of all subscribers can hold.
     held: usize,
     /// The reservations, if the policy has a class for them.
     reserved: Option<Box<Reserved>>,
-    /// Their classes and rules.
+    /// The classes and rules of reservations.
     booked: Booked,
 }
 
@@ -104,9 +104,9 @@ struct Tree {
 struct Work {
     steps: Vec<Vec<Change>>,
     gone: Vec<Vec<ClassId>>,
-    /// True where rules lead elsewhere than before.
+    /// By link: whether rules have changed.
     rules: Vec<bool>,
-    /// By link and class, what the classes below it are guaranteed together, where that was asked.
+    /// The sum of the guarantees below a class, by link and class, as far as it was asked for.
     sums: HashMap<(usize, ClassId), u128>,
 }
 
@@ -115,12 +115,12 @@ struct Planned {
     at: usize,
     old: Option<ClassId>,
     spec: ClassSpec,
-    /// What the classes below its parent are guaranteed together with it.
+    /// The sum of the guarantees below its parent, including its own.
     sum: u128,
 }
 
 impl Roster {
-    /// No subscribers yet. In each link their queues may hold `room` packets together.
+    /// A roster without subscribers. In each link their queues may hold `room` packets in all.
     ///
     /// # Errors
     /// That of a link that the engine refuses.
@@ -151,7 +151,7 @@ impl Roster {
         self.people.values().map(|person| &person.asked)
     }
 
-    /// Another rate of a link. Classes keep the rates that they have.
+    /// Changes the rate of a link. Classes keep the rates that they have.
     ///
     /// # Errors
     /// There is no such link, or its engine refuses the rate.
@@ -170,7 +170,7 @@ impl Roster {
         Ok(vec![(name.to_owned(), vec![change])])
     }
 
-    /// Makes these subscribers what they ask for. The same subscriber again changes nothing.
+    /// Adds or changes these subscribers. A subscriber that is already like this is not changed.
     pub fn set(&mut self, subscribers: Vec<Subscriber>) -> (Report, Changes) {
         let (mut report, mut work) = (Report::default(), Work::new(self.links.len()));
         for subscriber in subscribers {
@@ -184,7 +184,7 @@ impl Roster {
         (report, self.finish(work))
     }
 
-    /// Takes these subscribers away. One that is not there changes nothing.
+    /// Removes these subscribers. Names that do not exist are ignored.
     pub fn delete(&mut self, ids: &[String]) -> (Report, Changes) {
         let (mut report, mut work) = (Report::default(), Work::new(self.links.len()));
         for id in ids {
@@ -207,7 +207,7 @@ impl Roster {
         })
     }
 
-    /// True if the subscriber was not so before.
+    /// Adds or changes a subscriber. True if something has changed.
     fn set_one(&mut self, asked: Subscriber, work: &mut Work) -> Result<bool, Fault> {
         let before = self.people.get(&asked.id);
         if before.is_some_and(|person| person.asked == asked) {
@@ -231,7 +231,7 @@ impl Roster {
             match self.links[plan.at].try_class(plan, &mut steps, &mut undo) {
                 Ok(class) => classes.push((plan.at, class)),
                 Err(error) => {
-                    // In the opposite order, so that the trial gives the same numbers as before.
+                    // In the reverse order, so that the trial will give the same numbers as before.
                     for (at, change) in undo.into_iter().rev() {
                         let _ = self.links[at].trial.apply(0, &change);
                     }
@@ -267,7 +267,7 @@ impl Roster {
         Ok(true)
     }
 
-    /// Reads and checks a class, and changes nothing.
+    /// Reads and checks a class. Changes nothing.
     fn plan(
         &mut self,
         at: usize,
@@ -307,7 +307,8 @@ impl Roster {
         Ok(Planned { at, old, spec, sum })
     }
 
-    /// Who else than `own` has this prefix, or a part of it, or one that it lies in.
+    /// The subscriber other than `own` that has this prefix, a part of it, or a prefix that
+    /// contains it.
     fn owner(&self, prefix: Prefix, own: &str) -> Option<&String> {
         let (v6, length) = prefix.kind();
         let mut around = self.lengths.range((v6, 0)..=(v6, length));
@@ -323,8 +324,8 @@ impl Roster {
         subscriber.addresses.iter().for_each(|prefix| _ = self.owners.remove(prefix));
     }
 
-    /// The changes of each link: classes first, then the rules that lead to them, then what no rule
-    /// leads to any more.
+    /// The changes of each link: first classes are made, then the rules that lead to them, then
+    /// classes are removed to which no rule leads any more.
     fn finish(&mut self, work: Work) -> Changes {
         let mut changes = Vec::new();
         let all = work.steps.into_iter().zip(work.gone).zip(work.rules);
@@ -361,7 +362,7 @@ impl Work {
         self.rules[at] = true;
     }
 
-    /// What the classes below a class are guaranteed together.
+    /// The sum of the guarantees of the classes below a class.
     fn sum(&mut self, at: usize, tree: &Tree, parent: ClassId) -> u128 {
         *self.sums.entry((at, parent)).or_insert_with(|| {
             let (spec, names) = (&tree.link.spec, &tree.link.classes);
@@ -380,7 +381,7 @@ impl Tree {
         Ok(Tree { link, policy, own, trial, rules, spans, leading, readers, held: 0, reserved, booked })
     }
 
-    /// The class that a subscriber's class is to stand below.
+    /// The parent of a subscriber's class.
     fn parent(&self, place: &Place) -> Result<ClassId, Fault> {
         let Some(name) = &place.within else { return Ok(self.link.class(PARENT).unwrap_or(ROOT)) };
         let class = self.link.class(name).filter(|class| self.own.contains(class));
@@ -392,14 +393,15 @@ impl Tree {
         self.readers.entry(parent).or_insert_with(|| Reader::new(link, parent)).class(parent, gets)
     }
 
-    /// The rate that its words guarantee a class that is not there yet.
+    /// The rate that a class would be guaranteed by its words.
     fn guarantee(&self, spec: &ClassSpec) -> Rate {
         let entry = altq_engine::schedule::find(scheduler_below(&self.link, spec.parent).name);
         entry.and_then(|entry| (entry.guarantee)(&spec.settings)).unwrap_or_default()
     }
 
-    /// What the classes below a class may be guaranteed together; `None` if nothing bounds that
-    /// here: the link may give more, or its scheduler checks curves instead of rates.
+    /// The most that the classes below a class may be guaranteed in all; `None` if there is no
+    /// bound here, because the link has `overcommit`, or because its scheduler checks curves
+    /// instead of rates.
     fn bound(&self, parent: ClassId) -> Option<u128> {
         let entry = altq_engine::schedule::find(scheduler_below(&self.link, parent).name);
         if self.link.overcommit || entry.is_some_and(|entry| entry.adds_up_itself) {
@@ -412,7 +414,7 @@ impl Tree {
         self.link.spec.classes.get(class as usize).map_or(0, packets)
     }
 
-    /// Makes or changes a class of the trial, and notes how, and how to undo it.
+    /// Makes or changes a class in the trial, and notes the change and the one that undoes it.
     fn try_class(
         &mut self,
         plan: &Planned,
@@ -455,7 +457,7 @@ impl Tree {
         self.held = (self.held - self.packets_of_named(class).min(self.held)).saturating_add(packets);
         let link = Arc::make_mut(&mut self.link);
         let named = Class { name: name.to_owned(), ..Class::default() };
-        // The engine gives the lowest number behind all others, or one that was freed.
+        // The engine gives the number after the highest one, or one that was freed.
         while link.spec.classes.len() <= at {
             link.spec.classes.push(ClassSpec::root());
             link.classes.push(Class::default());
@@ -464,7 +466,7 @@ impl Tree {
         link.classes[at] = named;
     }
 
-    /// Packets of a class that is there.
+    /// The most packets in the queue of an existing class.
     fn packets_of_named(&self, class: ClassId) -> usize {
         if self.link.class_name(class).is_empty() { 0 } else { self.packets_of(class) }
     }
@@ -476,13 +478,13 @@ impl Tree {
         let link = Arc::make_mut(&mut self.link);
         (link.spec.rules, link.rules) = (rules, spans);
         let change = Change::SetRules { rules: link.spec.rules.clone(), default: link.spec.default };
-        // All classes that rules lead to are there.
+        // This cannot fail: all classes to which rules lead exist.
         let done = self.trial.apply(0, &change);
         debug_assert!(done.is_ok(), "{done:?}");
         steps.push(change);
     }
 
-    /// Takes a class away that no rule leads to. Its packets go to the default class.
+    /// Removes a class to which no rule leads. Its packets go to the default class.
     fn remove(&mut self, class: ClassId, steps: &mut Vec<Change>) {
         self.held -= self.packets_of_named(class).min(self.held);
         let link = Arc::make_mut(&mut self.link);
@@ -499,7 +501,7 @@ impl Tree {
     }
 }
 
-/// Packets that the queue of a class holds at most.
+/// The most packets that the queue of a class can hold.
 fn packets(spec: &ClassSpec) -> usize {
     match spec.queue.as_ref().map(|queue| queue.limit) {
         Some(Limit::Packets(packets)) => packets as usize,
@@ -523,9 +525,9 @@ fn of_engine(error: &SpecError) -> Fault {
     }
 }
 
-/// A link without the numbers that no class has, and for each of its classes the number in `link`.
-/// Parents stand before their children. What is worked out over all classes of a link, as promises
-/// are, is worked out of this.
+/// The same link without unused class numbers, and for each of its classes the number that it has
+/// in `link`. Parents come before their children. Everything that is computed over all classes of a
+/// link, such as promises, is computed from this.
 pub fn without_gaps(link: &Link) -> (Link, Vec<ClassId>) {
     let there = |id: ClassId| id == ROOT || !link.class_name(id).is_empty();
     let mut kept: Vec<ClassId> = (0..link.spec.classes.len() as ClassId).filter(|id| there(*id)).collect();
@@ -557,7 +559,7 @@ pub fn without_gaps(link: &Link) -> (Link, Vec<ClassId>) {
     (whole, kept)
 }
 
-/// The classes of a tree, each before those below it.
+/// The classes of a tree, parents before their children.
 fn parents_first(children: &[Vec<ClassId>], there: impl Fn(ClassId) -> bool) -> Vec<ClassId> {
     let (mut order, mut open) = (Vec::with_capacity(children.len()), vec![ROOT]);
     while let Some(class) = open.pop() {

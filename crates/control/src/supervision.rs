@@ -1,9 +1,10 @@
-//! When a worker is started, when it is taken for dead, and what is said meanwhile.
+//! Decides when a worker is started and when it counts as dead, and knows since when and why
+//! packets pass unshaped.
 //!
-//! A worker beats. If a beat is late, the worker is stuck or stopped: it still holds packets, so it
-//! is killed, and the kernel lets packets pass where nobody holds them. Then it is started again:
-//! at once the first time, and later and later if it keeps ending. Pure: times come as arguments,
-//! in nanoseconds that never decrease, and what is to be done comes back.
+//! A worker sends regular signs of life (beats). If a beat is late, the worker is stuck or stopped,
+//! but still holds packets. So it is killed, and the kernel lets packets pass unshaped. Then a
+//! worker is started again: at once the first time, and later and later if workers keep ending.
+//! There is no clock here: times are arguments, in nanoseconds that never decrease.
 
 use altq_engine::units::Nanos;
 
@@ -14,10 +15,10 @@ const START: Nanos = 30_000 * MS;
 const FIRST: Nanos = 100 * MS;
 /// The longest wait.
 const LONGEST: Nanos = 10_000 * MS;
-/// A worker that has shaped so long has done well: the next start is the first again.
+/// After a worker has shaped for so long, the next start counts as the first again.
 const WELL: Nanos = 60_000 * MS;
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Nothing.
@@ -41,13 +42,13 @@ pub struct Bypass {
 enum State {
     /// No worker; the next one is started at this time.
     Waiting(Nanos),
-    /// A worker was started then and has not beaten yet.
+    /// A worker was started at this time and has not sent a beat yet.
     Starting(Nanos),
-    /// A worker shapes since then; its last beat.
+    /// A worker has shaped since then, and sent its last beat at `beat`.
     Shaping { since: Nanos, beat: Nanos },
 }
 
-/// Watches over a worker.
+/// The supervision of a worker.
 #[derive(Clone, Debug)]
 pub struct Supervision {
     patience: Nanos,
@@ -58,7 +59,7 @@ pub struct Supervision {
 }
 
 impl Supervision {
-    /// No worker yet; the first is to be started now. A beat may be so late.
+    /// No worker runs yet, and the first one is due now. `patience`: how late a beat may be.
     pub fn new(now: Nanos, patience: Nanos) -> Supervision {
         let bypass = Some(Bypass { since: now, reason: "altq starts".to_owned() });
         Supervision { patience, state: State::Waiting(now), ended: 0, bypass }
@@ -77,7 +78,7 @@ impl Supervision {
         }
     }
 
-    /// True if no worker is there, and none is to be started at once.
+    /// True if there is no worker and none is due now.
     pub fn waits(&self, now: Nanos) -> bool {
         matches!(self.state, State::Waiting(until) if until > now)
     }
@@ -91,7 +92,7 @@ impl Supervision {
         }
     }
 
-    /// What is to be done now.
+    /// What the caller must do now.
     pub fn due(&mut self, now: Nanos) -> Act {
         if now < self.deadline() {
             return Act::Nothing;
@@ -108,7 +109,7 @@ impl Supervision {
         }
     }
 
-    /// The worker has beaten. True if that is the first time.
+    /// The worker has sent a beat. True if it is its first one.
     pub fn beat(&mut self, now: Nanos) -> bool {
         match &mut self.state {
             State::Waiting(_) => false,
@@ -127,7 +128,7 @@ impl Supervision {
         }
     }
 
-    /// The worker has ended, for this reason. Says how long to wait before the next one starts.
+    /// The worker has ended, for this reason. Returns how long to wait before the next one starts.
     pub fn ended(&mut self, now: Nanos, reason: &str) -> Nanos {
         let wait = match self.ended {
             0 => 0,
@@ -135,7 +136,7 @@ impl Supervision {
         };
         self.ended = self.ended.saturating_add(1);
         self.state = State::Waiting(now.saturating_add(wait));
-        // If packets pass unshaped already, they do so since then.
+        // If packets pass unshaped already, that time stays.
         let since = self.bypass.as_ref().map_or(now, |bypass| bypass.since);
         self.bypass = Some(Bypass { since, reason: reason.to_owned() });
         wait
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(supervision.bypass(), Some(&bypass));
         assert!(!supervision.waits(S + 152 * MS));
         assert_eq!(supervision.due(S + 152 * MS), Act::Start);
-        // A beat that the dead one has left does not count before, and the new one's does.
+        // A beat left by the dead worker does not count; one of the new worker does.
         assert_eq!(supervision.bypass(), Some(&bypass));
         assert!(supervision.beat(S + 200 * MS) && supervision.bypass().is_none());
     }
@@ -196,7 +197,7 @@ mod tests {
         }
         assert_eq!(waits, [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
         assert_eq!(supervision.bypass().map(|bypass| bypass.since), Some(0), "since the first end");
-        // After a minute of shaping all is as at first.
+        // After a minute of shaping the next start counts as the first.
         supervision.beat(now);
         supervision.beat(now + 60 * S);
         assert_eq!(supervision.ended(now + 61 * S, "it was killed"), 0);

@@ -1,6 +1,6 @@
-//! Requests about taps: copies of the packets that leave a link, into a file that the client has
-//! opened. Its descriptor comes along with the request (SCM_RIGHTS, unix(7)), because a confined
-//! worker can open none.
+//! Requests about taps. A tap copies the packets that leave a link into a file that the client has
+//! opened. The file's descriptor is sent along with the request (SCM_RIGHTS, unix(7)), because a
+//! confined worker cannot open files.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use crate::fault::Fault;
 
 /// The most bytes of a packet that a tap keeps.
 pub const SNAPLEN: u32 = 65_535;
-/// The fewest bytes of a file: its header.
+/// The fewest bytes of a file: those of its header.
 const LEAST: u64 = 24;
 
 /// A request about the tap of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tap {
-    /// `tap.begin`: to copy packets into the file that came along.
+    /// `tap.begin`: copies packets into the file that was sent along.
     Begin {
         /// The link.
         link: String,
@@ -26,16 +26,16 @@ pub enum Tap {
         /// The most bytes of each packet.
         snaplen: u32,
     },
-    /// `tap.look`: what it has done.
+    /// `tap.look`: asks what the tap has done.
     Look(String),
-    /// `tap.end`: to end it.
+    /// `tap.end`: ends the tap.
     End(String),
 }
 
 /// What a tap has done: the result of all three requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tapped {
-    /// False when it has ended, and all was written.
+    /// False once it has ended and everything is written.
     pub running: bool,
     /// Packets in the file.
     pub packets: u64,

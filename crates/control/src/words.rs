@@ -1,4 +1,4 @@
-//! The words of a subscriber's class, read as the native language reads them.
+//! Reads the words of a subscriber's class as the native language does.
 //!
 //! A policy of one link with the scheduler in question is printed, the class is written into it,
 //! and the text is read and checked. So words, units, defaults and messages are those of a policy
@@ -13,11 +13,11 @@ use altq_engine::units::Rate;
 use crate::fault::Fault;
 use crate::request::Gets;
 
-/// Names in the text that is read; messages have them.
+/// Names in the text that is read; they appear in messages.
 const LINK: &str = "link";
 const CLASS: &str = "subscriber";
 
-/// What the words of a class below a certain class of a link mean.
+/// Reads the words of classes below a certain class of a link.
 #[derive(Clone, Debug)]
 pub struct Reader {
     /// The text before the words.
@@ -26,7 +26,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For classes below `parent`.
+    /// A reader for classes below `parent`.
     pub fn new(link: &Link, parent: ClassId) -> Reader {
         let scheduler = scheduler_below(link, parent).clone();
         let spec = LinkSpec {
@@ -47,7 +47,8 @@ impl Reader {
             spec,
             classes: vec![Class { name: LINK.to_owned(), ..Class::default() }],
             rules: Vec::new(),
-            // Whether the guarantees of all classes fit is checked where all are known.
+            // Whether the guarantees of all classes fit is checked elsewhere, where all of them are
+            // known.
             overcommit: true,
             adapt: None,
             reservations: None,
@@ -55,7 +56,7 @@ impl Reader {
             notes: Vec::new(),
         };
         let mut before = print(&Policy { links: vec![alone], ..Policy::default() }).text;
-        // The brace that ends the link.
+        // Removes the closing brace of the link.
         before.truncate(before.rfind('}').unwrap_or(before.len()));
         before.push_str(&format!("class {CLASS} {{ "));
         Reader { before, scheduler }
@@ -64,7 +65,7 @@ impl Reader {
     /// The class of a subscriber, with its queue.
     ///
     /// # Errors
-    /// What is wrong with the words, as a policy's reader says it.
+    /// What is wrong with the words, in the messages for policy files.
     pub fn class(&self, parent: ClassId, gets: &Gets) -> Result<ClassSpec, Fault> {
         let words = match gets {
             Gets::Rate(rate) => self.words_of(Rate::bit_s(*rate))?,
@@ -97,7 +98,7 @@ impl Reader {
         Ok(ClassSpec { parent, settings: made.settings.clone(), queue, scheduler: None })
     }
 
-    /// The words that give a class this rate, and no more.
+    /// The words that guarantee a class this rate and let it have no more.
     fn words_of(&self, rate: Rate) -> Result<String, Fault> {
         let none = || {
             Fault::usage(format!("a class of `{}` gets no rate", self.scheduler.name))
@@ -105,7 +106,8 @@ impl Reader {
         };
         let entry = schedule::find(self.scheduler.name).ok_or_else(none)?;
         let word = |role| entry.word_of(role);
-        // Without a word that lets it have more, a class with a guarantee stays within it.
+        // In a scheduler without a word that lets a class have more, a class never gets more than
+        // its guarantee.
         let bounded = word(Role::Borrow).is_some() || word(Role::CeilingOrGuarantee).is_some();
         let most = word(Role::Shape).or_else(|| word(Role::Ceiling)).filter(|_| !bounded);
         match (word(Role::Guarantee).or_else(|| word(Role::Share)), most) {
@@ -121,8 +123,8 @@ pub fn scheduler_below(link: &Link, parent: ClassId) -> &SchedulerSpec {
     link.spec.scheduler_at(parent).or_else(|| link.spec.serving(parent)).unwrap_or(&link.spec.scheduler)
 }
 
-/// Checks that words cannot reach beyond the braces of their class, and mean the same there as in
-/// the link itself.
+/// Checks that words do not reach beyond the braces of their class, and that they mean the same
+/// here as in the link itself.
 fn stays_inside(words: &str) -> Result<(), Fault> {
     let mut depth = 0_i32;
     for c in words.chars() {
@@ -193,7 +195,8 @@ mod tests {
         let expected = &link.spec.classes[link.class("a").unwrap() as usize];
         assert_eq!((&made.settings, &made.queue), (&expected.settings, &expected.queue));
         assert_eq!(made.queue.unwrap().limit, Limit::Packets(300));
-        // The scheduler's own words count as well: `minburst` is one of the classic estimator.
+        // The scheduler's own settings count too: `minburst` exists only with the classic
+        // estimator.
         let classic = "link l { rate 100Mbit/s  scheduler cbq { estimator classic }  class all { share 10% default } }";
         let classic = self::link(classic);
         let made = Reader::new(&classic, ROOT).class(ROOT, &words("share 5% minburst 4")).unwrap();

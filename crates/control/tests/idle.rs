@@ -1,5 +1,5 @@
-//! A thousand idle clients keep nobody else from being answered. In a test program of its own,
-//! because it takes nearly all descriptors that a process may have.
+//! A thousand idle clients do not keep another one from being answered. This is a test program of
+//! its own, because it takes nearly all descriptors that a process may have.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -35,7 +35,7 @@ fn a_thousand_idle_clients_keep_nobody_out() {
     for _ in 0..1000 {
         match UnixStream::connect(&path) {
             Ok(mut stream) => {
-                // Half a request, or none.
+                // Every other client has sent half a request.
                 if idle.len() % 2 == 0 {
                     let _ = stream.write_all(b"{\"op\":");
                 }

@@ -1,7 +1,7 @@
-//! A file that is replaced as a whole, so that a crash leaves the old one or the new one.
+//! A file that is replaced as a whole, so that after a crash there is the old one or the new one.
 //!
-//! The new text is written beside the old one and brought to the disk (fsync(2)); then it takes the
-//! name of the old one (rename(2)), and the folder is brought to the disk, which has the name.
+//! The new text is written to another file and synced to the disk (fsync(2)). Then this file takes
+//! the name of the old one (rename(2)), and the folder, which holds the name, is synced as well.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -19,35 +19,35 @@ pub trait Disk {
     /// It cannot be read.
     fn read(&mut self) -> Result<Option<Vec<u8>>, String>;
 
-    /// Writes another file beside it.
+    /// Writes the other file.
     ///
     /// # Errors
     /// It cannot be written.
     fn write_beside(&mut self, bytes: &[u8]) -> Result<(), String>;
 
-    /// Brings the other file to the disk.
+    /// Syncs the other file to the disk.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// It cannot be synced.
     fn sync_beside(&mut self) -> Result<(), String>;
 
-    /// The other file takes the place of the first.
+    /// Gives the other file the name of the first.
     ///
     /// # Errors
     /// It cannot be renamed.
     fn rename(&mut self) -> Result<(), String>;
 
-    /// Brings the names of the folder to the disk.
+    /// Syncs the folder to the disk.
     ///
     /// # Errors
-    /// The disk does not take them.
+    /// It cannot be synced.
     fn sync_folder(&mut self) -> Result<(), String>;
 }
 
-/// Replaces the file. When this returns the new one is on disk.
+/// Replaces the file. When this returns without an error, the new one is on the disk.
 ///
 /// # Errors
-/// That of a step. The old file is there, or the new one.
+/// That of a step. Then either the old file is there or the new one.
 pub fn replace(disk: &mut impl Disk, bytes: &[u8]) -> Result<(), String> {
     disk.write_beside(bytes)?;
     disk.sync_beside()?;
@@ -63,7 +63,7 @@ pub struct InFolder {
 }
 
 impl InFolder {
-    /// The file of this name. Neither is made before something is written.
+    /// The file of this name. Neither folder nor file is made before something is written.
     pub fn new(folder: &Path, name: &str) -> InFolder {
         InFolder { folder: folder.to_owned(), name: name.to_owned() }
     }
@@ -98,7 +98,7 @@ impl Disk for InFolder {
     fn write_beside(&mut self, bytes: &[u8]) -> Result<(), String> {
         fs::create_dir_all(&self.folder).map_err(|error| InFolder::wrong(&self.folder, &error))?;
         let path = self.beside();
-        // A policy says who is whose customer.
+        // Only the owner may read it: a policy may name customers.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         file.and_then(|mut file| file.write_all(bytes)).map_err(|error| InFolder::wrong(&path, &error))
     }

@@ -1,5 +1,5 @@
-//! What is said of changes: policies as text, who asked and when, and what a worker asks the one
-//! that keeps them.
+//! The data of changes: policies as text, who asked and when, and the questions of a worker to the
+//! process that keeps the changes (the supervisor, or the worker itself).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -20,24 +20,23 @@ pub struct Text {
 }
 
 impl Text {
-    /// A number that differs where texts differ.
+    /// A hash of the text: it differs if texts differ.
     pub fn fingerprint(&self) -> u64 {
-        // It need not be the same for another build: then a text that was taken back is tried
-        // again.
+        // Another build may compute another hash. Then a text that was taken back is tried again.
         let mut hasher = DefaultHasher::new();
         (&self.language, &self.text).hash(&mut hasher);
         hasher.finish()
     }
 }
 
-/// The time by two clocks.
+/// The time of two clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// By the clock on the wall, in nanoseconds since 1970.
+    /// The wall clock, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// Since the boot, the time in which the host slept included.
+    /// Nanoseconds since the boot, including time in which the host slept.
     pub boot_ns: u64,
-    /// Which boot: what the kernel calls it.
+    /// The kernel's name of this boot.
     pub boot_id: String,
 }
 
@@ -46,7 +45,7 @@ pub struct Clock {
 pub struct By {
     /// The user; `None`: altq itself.
     pub uid: Option<u32>,
-    /// The process, where it is known.
+    /// The process, if it is known.
     pub pid: Option<i32>,
 }
 
@@ -60,7 +59,7 @@ pub enum What {
     Hangup,
     /// A class or a rule was changed.
     Edited,
-    /// The policy before was brought back.
+    /// The previous policy was brought back.
     RolledBack,
     /// A change was confirmed.
     Confirmed,
@@ -95,14 +94,14 @@ pub struct Entry {
     pub by: By,
     /// The name of the policy.
     pub name: String,
-    /// What differed, a line each.
+    /// The differences, one line each.
     pub lines: Vec<String>,
     /// How many more lines there were.
     pub more: usize,
 }
 
-/// What must hold of a class while a change waits: of the packets that it sends in an interval, 99
-/// in 100 have waited less.
+/// What must hold for a class while a change waits: of the packets that it sends in an interval, 99
+/// of 100 have waited less than `p99_ns`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guard {
@@ -111,11 +110,11 @@ pub struct Guard {
     pub link: Option<String>,
     /// The class.
     pub class: String,
-    /// The time that they wait less than, in nanoseconds.
+    /// The bound of the 99th percentile of waiting times, in nanoseconds.
     pub p99_ns: Nanos,
 }
 
-/// What a worker asks the one that keeps changes, or one process asks itself.
+/// What a worker asks the process that keeps the changes.
 #[allow(clippy::large_enum_variant, reason = "one at a time, on its way")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -130,16 +129,16 @@ pub enum Ask {
         wait_ns: Option<Nanos>,
         /// What must hold meanwhile.
         guards: Vec<Guard>,
-        /// How it came.
+        /// How the change came about.
         what: What,
         /// Who asks.
         by: By,
-        /// What differs.
+        /// The differences, one line each.
         lines: Vec<String>,
     },
-    /// It is made.
+    /// The change that was begun is made.
     Made,
-    /// It is not made.
+    /// The change that was begun is not made.
     Abort,
     /// The change that waits is confirmed.
     Confirm {
@@ -167,7 +166,7 @@ pub enum Answer {
     Done {
         /// The number.
         number: u64,
-        /// What could not be done besides, for people.
+        /// What could not be done in addition, for people.
         note: Option<String>,
     },
     /// It is not done.
@@ -182,7 +181,7 @@ pub enum Answer {
     },
     /// What was changed, the latest last.
     History {
-        /// The changes.
+        /// The list.
         entries: Vec<Entry>,
     },
 }

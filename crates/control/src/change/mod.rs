@@ -1,9 +1,9 @@
-//! Which policy runs, which one comes back, and what of that is on disk.
+//! Keeps which policy runs and which one comes back, in memory and on disk.
 //!
-//! A change may have to be confirmed: then it is taken back at its deadline, also where every
-//! process was killed meanwhile. So what is to be taken back, and when, is on disk before the
-//! change is made. Everything that is kept is one file, which is replaced as a whole ([`disk`]):
-//! there is no moment at which a part of it is old and a part new.
+//! A change may have to be confirmed. If it is not, it is taken back at its deadline, even if every
+//! process was killed meanwhile. So the old policy and the deadline are on disk before the change
+//! is made. Everything is in one file, which is replaced as a whole ([`disk`]): it is never partly
+//! old and partly new.
 //!
 //! ```text
 //!            begin (on disk)         made
@@ -12,11 +12,12 @@
 //!      └──────── abort ────────┘               └── deadline, guard, rollback ──► running the old one
 //! ```
 //!
-//! After a crash [`Changes::start`] says which policy to begin with: while a change waits and its
-//! time is not over, the new one, which goes on waiting; after that the old one; and otherwise that
-//! of the file, or the last good one where the file is wrong.
+//! After a crash [`Changes::start`] returns the policy to begin with. If a change waits and its
+//! time is not over, that is the new policy, and the change goes on waiting. If its time is over,
+//! it is the old policy. If no change waits, it is the policy of the file, or the last good one if
+//! the file has errors.
 //!
-//! There is no clock here: whoever calls gives the time.
+//! There is no clock here: the caller gives the time.
 
 pub mod disk;
 pub mod message;
@@ -28,15 +29,15 @@ use crate::fault::Fault;
 use disk::{Disk, replace};
 pub use message::{Answer, Ask, By, Clock, Entry, Guard, Question, Reply, Text, What};
 
-/// The form of the file.
+/// The format of the file.
 const FORM: &str = "altq.change/1";
 /// The most changes that are remembered.
 pub const REMEMBERED: usize = 100;
-/// The most lines of a difference that are remembered of a change.
+/// The most lines of differences that are remembered for a change.
 pub const LINES: usize = 100;
-/// The longest line of a difference that is remembered, in bytes.
+/// The most bytes of such a line that are remembered.
 const LINE: usize = 400;
-/// About as many bytes of differences are remembered in all.
+/// About the most bytes of differences that are remembered in all.
 const BYTES: usize = 256 << 10;
 /// The longest that a change may wait: a week.
 pub const LONGEST: Nanos = 7 * 86_400 * 1_000_000_000;
@@ -47,13 +48,13 @@ pub struct Kept {
     schema: String,
     /// How many changes there were.
     number: u64,
-    /// The policy that ran last without a doubt.
+    /// The last policy that ran and needed no confirmation, or was confirmed.
     good: Option<Text>,
-    /// The one before it.
+    /// The good policy before that.
     previous: Option<Text>,
     /// A change that waits.
     pending: Option<Pending>,
-    /// The text that was taken back last, as a number.
+    /// The hash of the text that was taken back last.
     reverted: Option<u64>,
     /// What was changed, the latest last.
     history: Vec<Entry>,
@@ -73,9 +74,9 @@ struct Pending {
 impl Pending {
     /// How long it still waits; `None` if its time is over.
     fn left(&self, now: &Clock) -> Option<Nanos> {
-        // The clock since the boot goes on while the host sleeps, and nobody sets it. After a new
-        // boot only the clock on the wall is left: if that is before the change, it was set back,
-        // and nobody knows how long ago the change was.
+        // The clock since the boot goes on while the host sleeps, and nobody can set it. After a
+        // new boot there is only the wall clock. If that is before the change, it was set back, and
+        // nobody knows how long ago the change was.
         let gone = if now.boot_id == self.begun.boot_id {
             now.boot_ns.checked_sub(self.begun.boot_ns)?
         } else {
@@ -85,23 +86,23 @@ impl Pending {
     }
 }
 
-/// With which policy to begin.
+/// The policy to begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The policy.
     pub text: Text,
-    /// Why it is not that of the file, a sentence; `None` where it is.
+    /// Why it is not the policy of the file, as a sentence; `None` if it is.
     pub instead: Option<String>,
 }
 
-/// What comes of a change.
+/// A change that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The new policy.
     pub text: Text,
-    /// The one that runs, if it is not known here yet.
+    /// The policy that runs, in case it is not known here yet.
     pub before: Text,
-    /// For how long it waits for a confirmation; `None`: it needs none.
+    /// How long the change waits for its confirmation; `None`: it needs none.
     pub wait_ns: Option<Nanos>,
     /// What must hold while it waits.
     pub guards: Vec<Guard>,
@@ -109,7 +110,7 @@ pub struct Asked {
     pub what: What,
     /// Who asks.
     pub by: By,
-    /// What differs, a line each.
+    /// The differences, one line each.
     pub lines: Vec<String>,
 }
 
@@ -117,12 +118,13 @@ pub struct Asked {
 pub struct Changes<D> {
     disk: D,
     kept: Kept,
-    /// A change that was begun and is not made yet.
+    /// A change that is begun and not made yet.
     begun: Option<Asked>,
 }
 
 impl<D: Disk> Changes<D> {
-    /// What the disk has. What cannot be read is as if nothing were there; why is returned.
+    /// Reads what the disk has. If it cannot be read, nothing is taken from it, and the reason is
+    /// returned.
     pub fn load(mut disk: D) -> (Changes<D>, Option<String>) {
         let empty = Kept { schema: FORM.to_owned(), ..Kept::default() };
         let (kept, why) = match disk.read() {
@@ -137,11 +139,11 @@ impl<D: Disk> Changes<D> {
         (Changes { disk, kept, begun: None }, why)
     }
 
-    /// With which policy to begin, given that of the file, or what is wrong with it. A change whose
-    /// time is over is taken back.
+    /// The policy to begin with. `file`: the policy of the file, or what is wrong with it. A change
+    /// whose time is over is taken back.
     ///
     /// # Errors
-    /// What is wrong with the file, where no other policy is known.
+    /// What is wrong with the file, if no other policy is known.
     pub fn start(&mut self, file: Result<Text, String>, now: &Clock) -> Result<Start, String> {
         if let Some(pending) = &self.kept.pending {
             if pending.left(now).is_some() {
@@ -150,7 +152,7 @@ impl<D: Disk> Changes<D> {
                 return Ok(Start { text: pending.text.clone(), instead: (!same).then_some(instead) });
             }
             self.take_back(now, "nobody confirmed it in time");
-            // If the disk does not take it now, the next start finds the same.
+            // If this cannot be written now, the next start does the same again.
             let _ = self.write();
             if let Some(good) = &self.kept.good {
                 let instead = "a change was not confirmed in time, so the policy before it runs".to_owned();
@@ -171,7 +173,8 @@ impl<D: Disk> Changes<D> {
         }
     }
 
-    /// The policy with which altq has begun runs: it is the last good one, unless a change waits.
+    /// The policy with which altq began runs now. Unless a change waits, it becomes the last good
+    /// one.
     ///
     /// # Errors
     /// The disk does not take it.
@@ -184,7 +187,7 @@ impl<D: Disk> Changes<D> {
         self.write()
     }
 
-    /// How long the change that waits still does; `None` if none waits. 0 if its time is over.
+    /// How long a change still waits, 0 if its time is over; `None` if none waits.
     pub fn waits(&self, now: &Clock) -> Option<Nanos> {
         self.kept.pending.as_ref().map(|pending| pending.left(now).unwrap_or(0))
     }
@@ -194,10 +197,11 @@ impl<D: Disk> Changes<D> {
         self.kept.pending.as_ref().map_or(&[], |pending| &pending.guards)
     }
 
-    /// A change is to be made. One that has to be confirmed is on disk when this returns.
+    /// Begins a change. If it has to be confirmed, it is on disk when this returns.
     ///
     /// # Errors
-    /// Another change waits, or the disk does not take it. Nothing is to be made then.
+    /// Another change waits, or this one cannot be written to disk. Then the change must not be
+    /// made.
     pub fn begin(&mut self, asked: Asked, now: &Clock) -> Result<u64, String> {
         if self.kept.pending.is_some() || self.begun.is_some() {
             return Err("a change waits to be confirmed".to_owned());
@@ -222,8 +226,8 @@ impl<D: Disk> Changes<D> {
     /// The change that was begun is made.
     ///
     /// # Errors
-    /// The disk does not take it; the change stands all the same, and is the last good policy until
-    /// altq ends.
+    /// It cannot be written to disk. The change is made all the same, and is the last good policy
+    /// until altq ends.
     pub fn made(&mut self, now: &Clock) -> Result<(), String> {
         let Some(asked) = self.begun.take() else { return Ok(()) };
         self.kept.reverted = None;
@@ -252,10 +256,10 @@ impl<D: Disk> Changes<D> {
         self.write()
     }
 
-    /// The change that waits is confirmed, when this returns.
+    /// Confirms the change that waits.
     ///
     /// # Errors
-    /// None waits, or the disk does not take it: it goes on waiting then.
+    /// None waits, or it cannot be written to disk. Then the change goes on waiting.
     pub fn confirm(&mut self, by: &By, now: &Clock) -> Result<u64, String> {
         let before = self.kept.clone();
         let Some(pending) = self.kept.pending.take().filter(|_| self.begun.is_none()) else {
@@ -284,7 +288,7 @@ impl<D: Disk> Changes<D> {
     /// The change that waits was taken back: the old policy runs.
     ///
     /// # Errors
-    /// The disk does not take it. The next start takes the change back again.
+    /// It cannot be written to disk. The next start takes the change back again.
     pub fn reverted(&mut self, now: &Clock, why: &str) -> Result<(), String> {
         self.take_back(now, why);
         self.write()
@@ -305,7 +309,7 @@ impl<D: Disk> Changes<D> {
         &self.disk
     }
 
-    /// Answers a worker, or the process itself.
+    /// Answers a question of a worker, or of the process itself.
     pub fn ask(&mut self, ask: Ask, now: &Clock) -> Answer {
         let refused = |message: String| Answer::Refused { fault: Fault::refused(message) };
         let policy = |text: Option<&Text>, none: &str| match text {

@@ -6,21 +6,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A disk of which a crash takes what was not brought to it.
+/// A disk. A crash loses what was not synced.
 #[derive(Clone, Default)]
 struct Fake(Rc<RefCell<State>>);
 
 #[derive(Clone, Default)]
 struct State {
-    /// What a crash leaves, and what is there until then.
+    /// What is left after a crash, and what is there before it.
     durable: Option<Vec<u8>>,
     named: Option<Vec<u8>>,
-    /// The other file, and whether it was brought to the disk.
+    /// The other file, and whether it was synced.
     beside: Option<(Vec<u8>, bool)>,
     /// After how many steps the process dies.
     left: Option<usize>,
     steps: Vec<&'static str>,
-    /// Whether a rename that was not brought to the disk outlives a crash: a disk may do either.
+    /// Whether a rename that was not synced survives a crash. Both are possible on a disk.
     early: bool,
     fails: bool,
 }
@@ -122,7 +122,7 @@ fn a_change_that_is_confirmed_stays_and_one_that_is_not_goes() {
     let mut changes = load(&disk);
     assert_eq!(changes.start(Ok(text("a")), &at(0)).unwrap(), Start { text: text("a"), instead: None });
     changes.started(&text("a")).unwrap();
-    // Written down before it is made: the file first, then the folder.
+    // The change is on disk before it is made: first the file, then the folder.
     disk.0.borrow_mut().steps.clear();
     assert_eq!(changes.begin(asked("b", "a", Some(60)), &at(1)), Ok(1));
     assert_eq!(disk.0.borrow().steps, ["write", "sync", "rename", "folder"]);
@@ -133,7 +133,8 @@ fn a_change_that_is_confirmed_stays_and_one_that_is_not_goes() {
     assert_eq!(changes.confirm(&By::default(), &at(20)), Ok(1));
     assert_eq!((changes.waits(&at(20)), changes.previous()), (None, Some(&text("a"))));
     assert!(changes.confirm(&By::default(), &at(21)).is_err());
-    // The next one is not confirmed: after its time, and not before, a start runs what was before.
+    // The next change is not confirmed. After its time, and not before, a start runs the old
+    // policy.
     changes.begin(asked("c", "b", Some(60)), &at(100)).unwrap();
     changes.made(&at(100)).unwrap();
     drop(changes);
@@ -142,7 +143,8 @@ fn a_change_that_is_confirmed_stays_and_one_that_is_not_goes() {
     assert_eq!(load(&disk).waits(&at(159)), Some(SECOND));
     assert_eq!(load(&disk).confirm(&By::default(), &at(160)).unwrap_err(), "its time is over, and it is taken back");
     assert_eq!(runs(&disk, Ok(text("c")), &at(160)), "policy b");
-    // The file has what was taken back: it is not tried again by itself, but another text is.
+    // The file still has the text that was taken back. It is not tried again by itself, but another
+    // text is.
     assert_eq!(runs(&disk, Ok(text("c")), &at(1000)), "policy b");
     assert_eq!(runs(&disk, Ok(text("d")), &at(1000)), "policy d");
     let history: Vec<(u64, What)> = load(&disk).history().iter().map(|entry| (entry.number, entry.what)).collect();
@@ -158,14 +160,14 @@ fn a_file_that_is_wrong_is_answered_with_the_last_good_policy() {
     let start = load(&disk).start(Err("p.altq is wrong: line 3".to_owned()), &at(9)).unwrap();
     assert_eq!(start.text, text("a"));
     assert_eq!(start.instead.unwrap(), "running last good policy, p.altq is wrong: line 3");
-    // What the disk has was damaged: the file counts, and the damage is said.
+    // The data on disk are damaged: the policy of the file runs, and the damage is reported.
     disk.0.borrow_mut().named = Some(b"{\"schema\"".to_vec());
     let (mut changes, why) = Changes::load(disk);
     assert!(why.is_some());
     assert_eq!(changes.start(Ok(text("a")), &at(0)).unwrap().text, text("a"));
 }
 
-/// The clock on the wall may be set while a change waits; the one since the boot may not.
+/// The wall clock may be set while a change waits; the clock since the boot cannot be set.
 #[test]
 fn a_clock_that_is_set_changes_no_deadline_until_the_next_boot() {
     let pending = Pending { number: 1, text: text("b"), begun: at(0), wait_ns: 60 * SECOND, guards: Vec::new() };
@@ -178,7 +180,7 @@ fn a_clock_that_is_set_changes_no_deadline_until_the_next_boot() {
         (set(86_400, 10, "one"), Some(50 * SECOND)),
         (set(-86_400, 10, "one"), Some(50 * SECOND)),
         (set(-86_400, 60, "one"), None),
-        // Another boot: the clock on the wall decides, and one that was set back is no excuse.
+        // After another boot the wall clock decides. If it was set back, the time counts as over.
         (set(20, 0, "two"), Some(40 * SECOND)),
         (set(60, 0, "two"), None),
         (set(-1, 0, "two"), None),
@@ -196,11 +198,11 @@ fn a_disk_that_is_full_lets_nothing_begin_that_has_to_be_taken_back() {
     let why = changes.begin(asked("b", "a", Some(60)), &at(1)).unwrap_err();
     assert!(why.contains("no space"), "{why}");
     assert_eq!((changes.waits(&at(2)), changes.history().len()), (None, 0));
-    // Without a deadline it is made, and it is said that it is not kept.
+    // A change without a deadline is made, with a note that it is not kept on disk.
     changes.begin(asked("b", "a", None), &at(1)).unwrap();
     assert!(changes.made(&at(1)).is_err());
     assert_eq!(changes.previous(), Some(&text("a")));
-    // One that cannot be confirmed goes on waiting.
+    // A change whose confirmation cannot be written goes on waiting.
     disk.0.borrow_mut().fails = false;
     changes.begin(asked("c", "b", Some(60)), &at(2)).unwrap();
     changes.made(&at(2)).unwrap();
@@ -228,7 +230,7 @@ fn what_is_remembered_is_bounded() {
     assert!(bytes < 2 * BYTES, "{bytes} bytes");
 }
 
-/// What a user and time do.
+/// What users do, and the passing of time.
 #[derive(Clone, Debug)]
 enum Act {
     Apply { name: char, wait_s: Option<u64> },
@@ -251,9 +253,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The process dies after any step of the disk, and starts anew. It then runs a policy that was
-    /// asked for, whole: the one that had been confirmed last, or the one that waits; and never one
-    /// whose time was over, or one that was refused.
+    /// The process dies after any step of the disk, and starts anew. Then it runs a whole policy
+    /// that was asked for: the one that was confirmed last, or the one that waits. It never runs
+    /// one whose time was over, or one that was refused.
     #[test]
     fn no_crash_leaves_a_half_state(acts in acts(), dies in 0_usize..60, early: bool, rest in 0_u64..60) {
         let disk = Fake::default();
@@ -261,7 +263,7 @@ proptest! {
         changes.started(&text("a")).unwrap();
         disk.0.borrow_mut().left = Some(dies);
         disk.0.borrow_mut().early = early;
-        // What a start may run: without a doubt, and while a change waits until then.
+        // What a start may run: `good` policies, and until its deadline the one that waits.
         let (mut good, mut waiting): (Vec<String>, Option<(String, u64)>) = (vec!["a".to_owned()], None);
         let (mut running, mut now) = ("a".to_owned(), 0);
         let dead = |result: Result<(), String>| result.is_err_and(|error| error.contains(DEAD));
@@ -274,7 +276,7 @@ proptest! {
                         waiting = None;
                     }
                     Err(error) if error.contains(DEAD) => {
-                        // It was not answered: either may be.
+                        // There was no answer, so both policies are possible.
                         good.push(running.clone());
                         break 'life;
                     }
@@ -343,7 +345,7 @@ proptest! {
             _ => !waits && good.contains(&runs),
         };
         prop_assert!(fits, "{runs}, waits {waits}; good {good:?}, waiting {waiting:?}, now {now}");
-        // And the same again: a start changes nothing more.
+        // Another start changes nothing.
         drop(changes);
         disk.crash();
         prop_assert_eq!(load(&disk).start(Err("wrong".to_owned()), &at(now)).unwrap().text, start.text);

@@ -1,5 +1,5 @@
-//! The reservations of the links, one by one: a worker says what one has become, or that it is
-//! gone.
+//! The reservations of the links in the journal. A worker sends a note whenever a reservation
+//! changes or ends.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::client::Client;
 use crate::fault::Fault;
 use crate::reservations::RESTORE;
 
-/// What every note about a reservation begins with.
+/// The operation that every note about a reservation has.
 const NOTE: &str = "reserve.note";
-/// About as many bytes of reservations are given again in one request. One reservation is less than
-/// a request may have.
+/// About as many bytes of reservations are sent in one request. A single reservation always fits
+/// into a request.
 const PART: usize = 1 << 18;
 
 /// A note.
@@ -25,17 +25,17 @@ struct Note {
     /// What the reservation is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     saved: Option<Saved>,
-    /// The number of one that is gone.
+    /// The number of a reservation that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gone: Option<u64>,
 }
 
-/// A reservation of a link as a line.
+/// The note about a reservation of a link, as a line.
 pub fn saved(link: &str, saved: Saved) -> Vec<u8> {
     line(Note { op: NOTE.to_owned(), link: link.to_owned(), saved: Some(saved), gone: None })
 }
 
-/// The end of a reservation of a link as a line.
+/// The note that a reservation of a link has ended, as a line.
 pub fn gone(link: &str, id: u64) -> Vec<u8> {
     line(Note { op: NOTE.to_owned(), link: link.to_owned(), saved: None, gone: Some(id) })
 }
@@ -56,11 +56,11 @@ pub(super) struct Reservations {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Link {
     saved: BTreeMap<u64, Saved>,
-    /// The number that the next reservation gets at least: none is used twice.
+    /// The lowest number that the next reservation may get: no number is used twice.
     next: u64,
 }
 
-/// The fields of a request that gives some of them again.
+/// The fields of a request that restores some of them.
 #[derive(Serialize)]
 struct Part<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ struct Part<'a> {
 }
 
 impl Reservations {
-    /// Takes a note. False if the line is none about a reservation.
+    /// Takes a note. False if the line is not a note about a reservation.
     pub fn take(&mut self, line: &[u8]) -> bool {
         if !line.starts_with(br#"{"op":"reserve."#) {
             return false;
@@ -89,15 +89,15 @@ impl Reservations {
         true
     }
 
-    /// True if there has never been any.
+    /// True if there have never been reservations.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// Gives all of them to another worker.
+    /// Sends all reservations to a new worker.
     ///
     /// # Errors
-    /// The first fault; the rest is given nevertheless, as far as the connection lasts.
+    /// The first fault. The rest is sent nevertheless, as long as the connection lasts.
     pub fn give(&self, client: &mut Client) -> Result<(), Fault> {
         let mut result = Ok(());
         for state in self.links.iter().flat_map(|(name, link)| link.parts(name)) {
@@ -110,7 +110,7 @@ impl Reservations {
 }
 
 impl Link {
-    /// The reservations in parts that a request holds, those of lower numbers first.
+    /// The reservations in parts that fit into requests, lower numbers first.
     fn parts(&self, name: &str) -> Vec<State> {
         let part = |reservations: Vec<Saved>| {
             let (form, link, next_id) = (FORM, name.to_owned(), self.next);
@@ -125,7 +125,7 @@ impl Link {
                 bytes = 0;
             }
         }
-        // The number of the next is told also where none is left.
+        // The next number is sent even if there are no reservations.
         parts.push(part(some));
         parts
     }

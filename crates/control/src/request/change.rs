@@ -1,4 +1,4 @@
-//! Requests that change the policy that runs, and what they are answered with.
+//! Requests that change the running policy, and their answers.
 
 use altq_config::Edit;
 use altq_engine::units::Nanos;
@@ -14,22 +14,22 @@ pub const GUARDS: usize = 16;
 /// The longest text of a rule, in bytes.
 pub const RULE: usize = 4096;
 
-/// A policy that is to take the place of the one that runs.
+/// A policy that is to replace the running one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Apply {
     /// What messages call it: the path of its file.
     pub name: String,
-    /// Its language, as `--language` takes it.
+    /// Its language, by the name that `--language` takes.
     pub language: String,
     /// The policy.
     pub text: String,
     /// This link only; the others stay as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// Subscribers and reservations that do not fit any more lose their classes.
+    /// Whether subscribers and reservations that no longer fit lose their classes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evict: bool,
-    /// Nothing is changed: the answer says what would be.
+    /// Whether to change nothing, and only answer what would change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub check: bool,
     /// How it has to be confirmed.
@@ -37,7 +37,7 @@ pub struct Apply {
     pub safe: Safe,
 }
 
-/// Whether a change is taken back by itself.
+/// When a change is taken back by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Safe {
     /// After this time, unless it is confirmed.
@@ -53,38 +53,38 @@ pub struct Safe {
 pub enum Change {
     /// `apply`: another policy.
     Apply(Box<Apply>),
-    /// `class.set` and the others: the policy with one thing changed.
+    /// `class.set` and others: changes one thing in the policy.
     Edit {
         /// The link.
         link: String,
-        /// What is changed.
+        /// The change.
         edit: Edit,
         /// How it has to be confirmed.
         safe: Safe,
     },
-    /// `confirm`: the change that waits stays.
+    /// `confirm`: keeps the change that waits.
     Confirm,
-    /// `rollback`: the change that waits is taken back; if none waits, the policy before comes
-    /// back.
+    /// `rollback`: takes back the change that waits; if none waits, brings back the previous
+    /// policy.
     Rollback,
-    /// `history`: what was changed.
+    /// `history`: the changes so far.
     History,
     /// `policy`: the text of the policy that runs.
     Policy,
 }
 
-/// What has come of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
     /// The name of this form of the document.
     pub schema: String,
-    /// The number of the change; null where nothing was changed.
+    /// The number of the change; null if nothing was changed.
     pub number: Option<u64>,
-    /// What differs from the policy before, a line each.
+    /// The differences from the previous policy, one line each.
     pub differences: Vec<String>,
     /// In how many seconds it is taken back unless it is confirmed.
     pub confirm_s: Option<u64>,
-    /// What else is to be known, a sentence each.
+    /// Other remarks, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ pub struct Running {
     pub language: String,
     /// The text.
     pub text: String,
-    /// The file that altq was started with, as a whole path.
+    /// The absolute path of the file with which altq was started.
     pub file: String,
 }
 
@@ -170,7 +170,7 @@ struct EditFields {
     guards: Vec<Guard>,
 }
 
-/// Reads a request of this name; `None` if it is none of those here.
+/// Reads a request of this name; `None` if the name is not one of these requests.
 pub(super) fn read(op: &str, line: &[u8]) -> Option<Result<Change, Fault>> {
     let nothing = |change: Change| fields::<super::Nothing>(line).map(|_| change);
     Some(match op {
@@ -189,7 +189,7 @@ pub(super) fn read(op: &str, line: &[u8]) -> Option<Result<Change, Fault>> {
 /// Checks how a change is to be confirmed.
 fn safe(confirm_ns: Option<Nanos>, guards: Vec<Guard>) -> Result<Safe, Fault> {
     if confirm_ns.is_some_and(|wait| wait == 0 || wait > LONGEST) {
-        return Err(Fault::usage("a change waits for a confirmation for more than no time, and a week at most"));
+        return Err(Fault::usage("the time to confirm a change must be more than 0, and at most a week"));
     }
     if guards.len() > GUARDS {
         return Err(Fault::usage(format!("a change has at most {GUARDS} guards, not {}", guards.len())));

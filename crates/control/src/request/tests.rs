@@ -83,7 +83,7 @@ fn what_is_no_request_says_why() {
         (&one(r#"{"id":"a","addr":[],"classes":[]}"#), "0 addresses"),
         (&one(r#"{"id":"a","addr":["10.0.0.1"],"classes":[]}"#), "0 classes"),
         (&one(r#"{"id":"a b","addr":["10.0.0.1"],"classes":[]}"#), "no name of a subscriber"),
-        (&one(r#"{"id":"a","addr":["10.0.0.1/24"],"classes":[{"link":"l","words":""}]}"#), "behind its first 24"),
+        (&one(r#"{"id":"a","addr":["10.0.0.1/24"],"classes":[{"link":"l","words":""}]}"#), "after its first 24"),
         (&class(r#"{"link":"l"}"#), "either rate_bit_s or words"),
         (&class(r#"{"link":"l","rate_bit_s":1,"words":""}"#), "either rate_bit_s or words"),
         (&class(r#"{"link":"l","rate_bit_s":0}"#), "at least 1 bit/s"),

@@ -1,4 +1,4 @@
-//! `top`: what the classes of links do, as `altq top` shows it.
+//! The request `top`: what the classes of links do, as shown by `altq top`.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -6,11 +6,11 @@ use serde::de::IgnoredAny;
 use super::{Request, name};
 use crate::fault::Fault;
 
-/// The longest line of past seconds that may be asked for.
+/// The most past seconds that a line may have.
 pub const LINE: u32 = 300;
-/// The most flows of a class that may be asked for: more of them are not kept.
+/// The most flows of a class that may be asked for. No more are kept.
 pub const FLOWS: u32 = 64;
-/// The flows of a class that are told if nobody says how many.
+/// The default number of flows of a class.
 const USUAL: u32 = 10;
 
 /// What is asked.
@@ -18,19 +18,19 @@ const USUAL: u32 = 10;
 pub struct Top {
     /// This link only.
     pub link: Option<String>,
-    /// The time that figures are about, in seconds: 1, 10 or 60.
+    /// The window in seconds: 1, 10 or 60.
     pub window: u32,
     /// Flows of this class only.
     pub class: Option<String>,
     /// The most flows of a class.
     pub flows: u32,
-    /// Seconds of the line of what each class got; 0: no line.
+    /// How many past seconds the line of each class's rate has; 0: no line.
     pub line: u32,
     /// How many seconds ago the window ended; 0: just now.
     pub ago_s: u64,
 }
 
-/// What the request has.
+/// The fields of the request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {

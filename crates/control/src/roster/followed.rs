@@ -1,9 +1,9 @@
-//! Another policy takes the place of the one that runs. Subscribers and reservations stay.
+//! Replaces the running policy by another one. Subscribers and reservations stay.
 //!
-//! What a link is to become is its new policy with the classes and rules of subscribers and
-//! reservations. The changes that lead there are made in the trial of the link
-//! ([`Roster::prepare`]). Then whoever asked may still write down that they are to come, and have
-//! them made ([`Roster::commit`]) or taken back ([`Roster::abandon`]).
+//! The target of a link is its new policy with the classes and rules of subscribers and
+//! reservations. The changes that lead there are first made in the trial of the link
+//! ([`Roster::prepare`]). After that the caller can still write to disk that they will come. Then
+//! it has them made ([`Roster::commit`]) or taken back ([`Roster::abandon`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,62 +22,62 @@ use crate::journal::{gone, note, saved};
 use crate::request::{BULK, Request, Subscriber};
 use crate::words::{Reader, scheduler_below};
 
-/// How many of those who would not fit a message names.
+/// How many of the subscribers and reservations that do not fit a message names.
 const NAMED: usize = 10;
 
-/// Links that are ready to follow those that run. Their changes stand in the trials: nothing else
-/// may be asked of the roster before they are committed or abandoned.
+/// Links that are ready to replace the running ones. Their changes are already made in the trials,
+/// so they must be committed or abandoned before the roster is asked for anything else.
 #[must_use]
 pub struct Prepared {
     links: Vec<(usize, Ready)>,
     /// Subscribers that lose their classes.
     evicted: BTreeSet<String>,
-    /// How many changes the engines get.
+    /// The number of changes that the engines get.
     count: usize,
 }
 
 impl Prepared {
-    /// How many changes the engines of the links get.
+    /// The number of changes that the engines of the links get.
     pub fn changes(&self) -> usize {
         self.count
     }
 }
 
-/// What comes in place of a link.
+/// What replaces a link's tree.
 enum Ready {
-    /// The same tree, after these changes.
+    /// The same tree with these changes.
     Changed(Box<Followed>),
-    /// Another one: the kernel executes the link.
+    /// A new tree: the kernel executes the link.
     New(Box<Tree>),
 }
 
 struct Followed {
     policy: Arc<Link>,
-    /// The link as it is to be, with the numbers that its classes have then.
+    /// The target, with the numbers that its classes will have.
     link: Link,
     transition: Transition,
-    /// True if its reservations go, all of them.
+    /// True if all its reservations end.
     without_table: bool,
 }
 
-/// A link as it is to be, in numbers of its own: first the policy's classes.
+/// The target of a link, with class numbers of its own: the policy's classes come first.
 struct Target {
     link: Link,
-    /// The place of each class of subscribers and reservations.
+    /// The number of each class of subscribers and reservations.
     people: BTreeMap<String, ClassId>,
     booked: HashMap<ClassId, ClassId>,
 }
 
-/// Who would not fit, and why.
+/// Subscribers that do not fit, and why.
 type Misfits = BTreeMap<String, String>;
 
 impl Roster {
-    /// Prepares that links of these policies follow those of the same names. Subscribers and
-    /// reservations stay. With `evict` those that do not fit any more lose their classes.
+    /// Prepares to replace the links of the same names. Subscribers and reservations stay. With
+    /// `evict`, those that no longer fit lose their classes.
     ///
     /// # Errors
-    /// What only a new start can change; or, without `evict`, who would not fit. Then all is as
-    /// before.
+    /// What only a new start can change; or, without `evict`, the subscribers and reservations that
+    /// do not fit. Then nothing has changed.
     pub fn prepare(&mut self, links: Vec<Arc<Link>>, evict: bool) -> Result<Prepared, Fault> {
         let places: Vec<(usize, Arc<Link>)> =
             links.into_iter().map(|link| Ok((self.place(&link.name)?, link))).collect::<Result<_, Fault>>()?;
@@ -87,7 +87,7 @@ impl Roster {
         }
         let mut said: Vec<String> = misfits.iter().map(|(id, why)| format!("subscriber {id}: {why}")).collect();
         let evicted: BTreeSet<String> = misfits.into_keys().collect();
-        // The links and their targets, and whether reservations stay there.
+        // The links, their targets, and whether their reservations stay.
         let mut planned = Vec::with_capacity(places.len());
         for (index, link) in places {
             let tree = &self.links[index];
@@ -131,7 +131,8 @@ impl Roster {
         Ok(prepared)
     }
 
-    /// Checks that the links that run could follow those that were prepared: there is a way back.
+    /// Checks that the running links could replace the prepared ones again, so that the change can
+    /// be taken back.
     ///
     /// # Errors
     /// What only a new start can change.
@@ -151,7 +152,7 @@ impl Roster {
         Ok(())
     }
 
-    /// Takes back what was prepared: all is as before.
+    /// Takes back what was prepared. Nothing has changed then.
     pub fn abandon(&mut self, prepared: Prepared) {
         for (index, ready) in prepared.links.into_iter().rev() {
             if let (Ready::Changed(followed), Some(tree)) = (ready, self.links.get_mut(index)) {
@@ -163,8 +164,8 @@ impl Roster {
         }
     }
 
-    /// The links that were prepared take the place of those that ran. Whoever runs the links makes
-    /// the changes that are returned.
+    /// Replaces the running links by the prepared ones. The caller must make the returned changes
+    /// in the loops.
     pub fn commit(&mut self, at: Time, prepared: Prepared) -> Done<()> {
         let mut done = Done::default();
         let mut settled = Vec::new();
@@ -192,7 +193,7 @@ impl Roster {
             for id in &ids {
                 done.said.push(format!("subscriber {id} does not fit into the policy, and has no class any more"));
             }
-            // Those in links that did not follow, and rules.
+            // Removes their classes in the other links, and their rules.
             let (_, changes) = self.delete(&ids);
             done.changes.extend(changes);
         }
@@ -216,7 +217,7 @@ impl Roster {
         Ok(self.commit(at, prepared))
     }
 
-    /// Which subscribers have no room in a link of another policy, and why.
+    /// Finds the subscribers that have no room in a link of another policy.
     fn find_misfits(&self, index: usize, to: &Link, misfits: &mut Misfits) {
         let mut sums: HashMap<ClassId, u128> = HashMap::new();
         let (mut readers, names, mut held) = (HashMap::new(), names(to), 0_usize);
@@ -239,8 +240,8 @@ impl Roster {
         }
     }
 
-    /// The classes of subscribers have other numbers in a link that has followed another one; those
-    /// of subscribers that go are gone.
+    /// Gives the classes of subscribers the numbers that they have in the new link. The classes of
+    /// evicted subscribers are removed.
     fn renumber_people(&mut self, index: usize, evicted: &BTreeSet<String>) {
         let Some(tree) = self.links.get(index) else { return };
         let numbers = names(&tree.link);
@@ -255,7 +256,7 @@ impl Roster {
         }
     }
 
-    /// All reservations of a link end: its classes are gone already.
+    /// Ends all reservations of a link, whose classes are gone already.
     fn end_table(&mut self, index: usize, at: Time, done: &mut Done<()>) {
         let why = "the policy has no room for it any more";
         let Some(tree) = self.links.get_mut(index) else { return };
@@ -263,7 +264,7 @@ impl Roster {
             for there in reserved.table.reservations() {
                 done.notes.extend(gone(&tree.link.name, there.id));
             }
-            // Nothing is asked of the engine, so nothing is refused.
+            // The engine is not asked, so it cannot refuse.
             let _ = reserved.table.preempt(at.now, why, &mut |_| Ok(None));
             reserved.outdated = false;
         }
@@ -274,7 +275,7 @@ impl Roster {
 }
 
 impl Tree {
-    /// The link as another policy has it, with the classes of subscribers.
+    /// The target for a link of another policy: its classes and those of subscribers.
     fn target<'p>(
         &self,
         index: usize,
@@ -293,7 +294,8 @@ impl Tree {
         Ok(target)
     }
 
-    /// Which reservations would end in a link, and why; and whether the others stay.
+    /// The reservations that would end in another link, with the reasons; and whether the others
+    /// can stay.
     fn lose(&self, to: &Link) -> (Vec<(u64, String)>, bool) {
         let Some(reserved) = self.reserved.as_ref().filter(|reserved| reserved.table.reservations().count() > 0) else {
             return (Vec::new(), self.reserved.is_some() && to.reservations.is_some());
@@ -321,7 +323,7 @@ impl Tree {
         (reserved.table.misfits(place), true)
     }
 
-    /// Adds the classes of reservations to a target, as they are.
+    /// Adds the classes of reservations to a target, unchanged.
     fn book_into(&self, target: &mut Target) {
         let Some(parent) = target.link.reservations.as_ref().map(|reservations| reservations.class) else { return };
         for class in &self.booked.classes {
@@ -356,14 +358,14 @@ impl Tree {
         (target.link.spec.rules, target.link.rules) = (RuleSet { rules, order: Order::First, interfaces }, places);
     }
 
-    /// Makes the changes to a target in the trial.
+    /// Makes the changes that lead to a target in the trial.
     fn make_target(&mut self, policy: Arc<Link>, target: Target, without_table: bool) -> Result<Ready, Fault> {
         let transition = transition(&mut self.trial, &self.link, &target.link).map_err(|what| {
             let fault = Fault::refused(format!("link `{}`: only a new start can change this: {what}", policy.name));
             fault.help("stop altq and start it with this policy; packets pass unshaped for a moment")
         })?;
         let link = renumbered(&target.link, &transition.numbers, self.trial.numbers());
-        // The table knows its classes by their numbers.
+        // The table of reservations knows its classes by number, so these numbers must stay.
         let stays = |(old, at): (&ClassId, &ClassId)| transition.numbers.get(*at as usize) == Some(old);
         if !target.booked.iter().all(stays) {
             for change in &transition.undo {
@@ -376,7 +378,7 @@ impl Tree {
         Ok(Ready::Changed(Box::new(Followed { policy, link, transition, without_table })))
     }
 
-    /// Becomes what was prepared. Returns the changes for the loop.
+    /// Takes over what was prepared. Returns the changes for the loop.
     fn follow(&mut self, followed: Followed) -> Vec<altq_engine::Change> {
         let Followed { policy, link, transition, without_table } = followed;
         let count = policy.classes.len();
@@ -411,7 +413,7 @@ impl Tree {
         transition.changes
     }
 
-    /// Packets that the queues of subscribers hold together.
+    /// The most packets that the queues of all subscribers can hold.
     fn held_by_people(&self) -> usize {
         let classes = self.link.classes.iter().zip(&self.link.spec.classes).enumerate();
         let of_people = classes.filter(|(at, (class, _))| {
@@ -443,7 +445,7 @@ fn names(link: &Link) -> HashMap<&str, ClassId> {
     named.map(|(at, class)| (class.name.as_str(), at as ClassId)).collect()
 }
 
-/// The class of a subscriber in a link of a policy; or why it has none there.
+/// The class of a subscriber in a link of another policy; or why it cannot have one.
 fn class_of(
     to: &Link,
     names: &HashMap<&str, ClassId>,
@@ -465,8 +467,8 @@ fn class_of(
     reader.class(parent, &asked.gets).map_err(|fault| fault.message)
 }
 
-/// Adds the guarantee of a class to what the classes below its parent are guaranteed; an error if
-/// the parent does not have so much.
+/// Adds the guarantee of a class to the sum below its parent. An error if the parent does not have
+/// so much.
 fn room_for(to: &Link, spec: &ClassSpec, sums: &mut HashMap<ClassId, u128>) -> Result<(), String> {
     let parent = spec.parent;
     let entry = schedule::find(scheduler_below(to, parent).name);

@@ -1,10 +1,11 @@
-//! The reservations of the links that run: a table for each link whose policy has a class for them.
+//! The reservations of the running links: one table for each link whose policy has a class for
+//! them.
 //!
-//! A table makes its changes by the trial of its link, as subscribers do, so whoever runs the link
-//! is given the same changes. Rules of reservations stand before those of subscribers, and these
-//! before those of the policy.
+//! A table first makes its changes in the trial of its link, like subscribers, so the loop gets
+//! only changes that its engine accepts. Rules of reservations are tried before those of
+//! subscribers, and these before those of the policy.
 //!
-//! There is no clock here: whoever asks gives the time.
+//! There is no clock here: the caller gives the time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,30 +24,30 @@ use crate::journal::{gone, saved};
 use crate::reply::Body;
 use crate::reservations::{Again, Places, Said, Told};
 
-/// The most events that are kept for those who are late.
+/// The most events that are kept for clients that have not received them yet.
 const KEPT: usize = 4096;
-/// How long a table is left alone whose engine has refused to end reservations.
+/// How long to wait after the engine has refused to end reservations.
 const AGAIN: Nanos = SECOND;
 
-/// The time by two clocks.
+/// The time of two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// By the loop's clock, in nanoseconds. It never goes backwards.
+    /// The loop's clock, in nanoseconds. It never goes backwards.
     pub now: Nanos,
-    /// By the clock on the wall, in nanoseconds since 1970.
+    /// The wall clock, in nanoseconds since 1970.
     pub unix: u64,
 }
 
-/// What was done, and what is to be done elsewhere.
+/// The outcome of an operation, and what the caller must do with it.
 #[derive(Debug, Default)]
 pub struct Done<T> {
-    /// What comes of it for the one who asked.
+    /// The result for the client.
     pub result: T,
-    /// The changes that the loops are to make.
+    /// The changes that the loops must make.
     pub changes: Changes,
     /// Lines for the supervisor's [journal](crate::journal).
     pub notes: Vec<u8>,
-    /// What should not have happened, a line each.
+    /// Messages for the log, one line each.
     pub said: Vec<String>,
 }
 
@@ -59,28 +60,28 @@ impl<T> Done<T> {
 /// The reservations of a link.
 pub(super) struct Reserved {
     pub table: Table,
-    /// How many events of the table are in the news.
+    /// How many events of the table have been added to the news.
     told: u64,
-    /// True if the link is another one than the table knows.
+    /// True if the link has changed since the table got its place.
     pub outdated: bool,
-    /// Before this time it is not asked again to end what is over.
+    /// Before this time the engine is not asked again to end reservations that are over.
     not_before: Nanos,
 }
 
 impl Reserved {
-    /// No reservations yet. `None` if the policy has no class for them, or altq does not execute
-    /// the link itself.
+    /// An empty table for a link. `None` if the policy has no class for reservations, or the kernel
+    /// executes the link.
     pub fn of(link: &Link) -> Option<Box<Reserved>> {
         let place = Some(link).filter(|link| link.path() != Some(Path::Kernel)).and_then(Place::of)?;
         Some(Reserved::with(place.without_rules()))
     }
 
-    /// No reservations yet, below the class of a place.
+    /// An empty table for this place.
     pub fn with(place: Place) -> Box<Reserved> {
         Box::new(Reserved { table: Table::new(place), told: 0, outdated: false, not_before: 0 })
     }
 
-    /// When something is to be done.
+    /// When the table has something to do next.
     fn due(&self) -> Option<Nanos> {
         if self.outdated {
             return Some(0);
@@ -89,16 +90,16 @@ impl Reserved {
     }
 }
 
-/// What reservations have in the tree of a link.
+/// What reservations hold in the tree of a link.
 #[derive(Default)]
 pub(super) struct Booked {
     pub classes: BTreeSet<ClassId>,
-    /// Their rules, which stand before all others.
+    /// Their rules, which are tried before all others.
     pub rules: Vec<Rule>,
-    /// Bytes that their queues hold together, and for how many there is room.
+    /// The most bytes that their queues can hold in all, and how many are allowed.
     pub held: u64,
     pub room: u64,
-    /// True if a class was made that has no name yet.
+    /// True if a class has been made that has no name yet.
     unnamed: bool,
 }
 
@@ -108,7 +109,7 @@ impl Booked {
     }
 }
 
-/// What has happened, as lines for those who watch.
+/// Events, as lines for clients that watch.
 #[derive(Default)]
 pub(super) struct News {
     lines: VecDeque<Vec<u8>>,
@@ -136,8 +137,8 @@ impl Roster {
         self.news.next
     }
 
-    /// The events from number `from` on, a line each, about `most` bytes of them; and the number of
-    /// the event behind them. Events that are no longer kept are left out.
+    /// The events from number `from` on, one line each, up to about `most` bytes; and the number of
+    /// the event after them. Events that are no longer kept are left out.
     pub fn news(&self, from: u64, most: usize) -> (Body, u64) {
         let first = self.news.next - self.news.lines.len() as u64;
         let (mut at, mut lines) = (from.max(first), Vec::new());
@@ -157,8 +158,8 @@ impl Roster {
         self.tables().map(|(_, table)| table.reservations().count()).sum()
     }
 
-    /// Nobody is answered about reservations until those of the process before are
-    /// [there](Roster::restore), or this time has come.
+    /// From now on no request about reservations is answered until those of the previous process
+    /// are [restored](Roster::restore), or until this time.
     pub fn await_reservations(&mut self, until: Nanos) {
         self.awaited = Some(until);
     }
@@ -168,8 +169,7 @@ impl Roster {
         self.links.iter().filter_map(|tree| tree.reserved.as_ref()?.due()).min()
     }
 
-    /// Ends the reservations whose time is over, and lets tables follow what has changed in their
-    /// links.
+    /// Ends the reservations whose time is over, and updates tables whose links have changed.
     pub fn expire(&mut self, at: Time) -> Done<()> {
         let mut done = Done::default();
         for index in 0..self.links.len() {
@@ -181,10 +181,10 @@ impl Roster {
         done
     }
 
-    /// Does what a client asks. What is refused changes nothing.
+    /// Carries out a client's request. A refused request changes nothing.
     ///
     /// # Errors
-    /// The reservations of the process before are not there yet.
+    /// The reservations of the previous process are not restored yet.
     pub fn reserve(&mut self, at: Time, asked: &Request) -> Result<Done<Said>, Fault> {
         if self.awaited.is_some_and(|until| at.now < until) {
             let fault = Fault::new(Code::Failed, "the reservations of the process before are not there yet");
@@ -218,7 +218,8 @@ impl Roster {
         Ok(done.with(Said::Answer(Box::new(answer))))
     }
 
-    /// Takes reservations of a process before. With `last` clients are answered from now on.
+    /// Restores reservations of the previous process. With `last`, clients are answered from now
+    /// on.
     pub fn restore(&mut self, at: Time, state: Option<&State>, last: bool) -> Done<Again> {
         if last {
             self.awaited = None;
@@ -253,7 +254,7 @@ impl Roster {
         done.with(again)
     }
 
-    /// The link as the policy has it, without the classes that came while it runs.
+    /// The link as the policy has it, without classes of subscribers and reservations.
     pub fn written(&self, name: &str) -> Option<Arc<Link>> {
         self.links.iter().find(|tree| tree.link.name == name).map(|tree| tree.policy.clone())
     }
@@ -274,7 +275,7 @@ impl Roster {
         done.with(Said::Places(Places { places }))
     }
 
-    /// The link whose table a request is about; or why there is none.
+    /// The index of the link whose table a request means; or why there is none.
     fn table_of(&self, asked: &Request) -> Result<usize, String> {
         let within = asked.within_class.as_deref();
         let all = self.links.iter().enumerate().filter_map(|(at, tree)| Some((at, &tree.reserved.as_ref()?.table)));
@@ -300,7 +301,7 @@ impl Roster {
                 (None, None) => format!("reservations go below {places}"),
             });
         }
-        // A key is that of one reservation, wherever it is.
+        // A key belongs to one reservation across all links.
         let key = asked.key.as_deref();
         match named.iter().find(|(_, table)| key.is_some_and(|key| table.of_key(key).is_some())) {
             Some((index, _)) => Ok(*index),
@@ -314,7 +315,7 @@ impl Roster {
         self.tables().any(|(_, table)| table.of_key(key).is_some())
     }
 
-    /// Lets a table follow its link, and ends the reservations whose time is over.
+    /// Updates a table if its link has changed, and ends the reservations whose time is over.
     pub(super) fn settle(&mut self, index: usize, at: Time, done: &mut Done<()>) {
         let tree = &mut self.links[index];
         let Some(reserved) = &tree.reserved else { return };
@@ -349,13 +350,13 @@ impl Roster {
         }
     }
 
-    /// Takes the new events of a table into the news, and notes what has ended.
+    /// Adds the new events of a table to the news, and notes which reservations have ended.
     pub(super) fn tell(&mut self, index: usize, done: &mut Done<()>) {
         let tree = &mut self.links[index];
         let Some(reserved) = &mut tree.reserved else { return };
         let name = &tree.link.name;
         let (missed, events) = reserved.table.events_since(reserved.told);
-        // Whoever watches sees by the numbers that some are missing.
+        // Clients that watch see by the numbers that events are missing.
         self.news.next += missed;
         if missed > 0 {
             self.news.lines.clear();
@@ -382,15 +383,15 @@ impl Done<()> {
 }
 
 impl Tree {
-    /// The link is another one than the table of its reservations knows.
+    /// Marks that the link has changed since its table got its place.
     pub(super) fn outdate(&mut self) {
         if let Some(reserved) = &mut self.reserved {
             reserved.outdated = true;
         }
     }
 
-    /// Rules of reservations, those of subscribers, and behind them those of the policy in the
-    /// order in which they are tried; with their places.
+    /// All rules with their places, in the order in which they are tried: those of reservations, of
+    /// subscribers, and of the policy.
     pub(super) fn all_rules(&self, of_reservations: &[Rule]) -> (RuleSet, Vec<Span>) {
         let own = of_reservations.len() + self.leading.len();
         if own == 0 {
@@ -405,8 +406,8 @@ impl Tree {
         (RuleSet { rules, order: Order::First, interfaces: self.rules.interfaces.clone() }, spans)
     }
 
-    /// Works with the table of the link. Its changes are made in the trial and in the link, and are
-    /// noted in `steps`.
+    /// Calls `work` with the table of the link. Its changes are made in the trial and in the link,
+    /// and are added to `steps`.
     fn with_table<T>(
         &mut self,
         steps: &mut Vec<Change>,
@@ -427,7 +428,7 @@ impl Tree {
         Some(result)
     }
 
-    /// Makes a change of a table, if there is room for it.
+    /// Makes a change of a table in trial and link, if there is room for it.
     fn book(&mut self, change: &Change, steps: &mut Vec<Change>) -> Result<Option<ClassId>, SpecError> {
         let mut change = change.clone();
         let mut places = None;
@@ -445,7 +446,7 @@ impl Tree {
         Ok(made)
     }
 
-    /// Bytes that the queues of reservations hold together after a change.
+    /// The most bytes that the queues of reservations can hold in all after a change.
     fn held_with(&self, change: &Change) -> Result<u64, SpecError> {
         let before = |class: ClassId| {
             let there = self.link.spec.classes.get(class as usize).filter(|_| self.booked.classes.contains(&class));
@@ -503,13 +504,13 @@ impl Tree {
                     self.booked.rules = own;
                 }
             }
-            // A table changes nothing else.
+            // Tables make no such changes.
             Change::SetScheduler { .. } | Change::SetRate(_) | Change::SetRegulator(_) => {}
         }
     }
 
-    /// The place of the reservations of this link, worked out of the link without them and with the
-    /// policy's own rules only.
+    /// The place for reservations of this link, computed from the link without its reservations and
+    /// with only the policy's own rules.
     pub(super) fn place(&self) -> Option<Place> {
         let mut link = Link::clone(&self.link);
         (link.spec.rules, link.rules) = (self.rules.clone(), self.spans.clone());
@@ -522,7 +523,7 @@ impl Tree {
     }
 }
 
-/// Takes a class out of a link. Its number stays.
+/// Removes a class from a link. Its number stays, unused.
 fn blank(link: &mut Link, class: ClassId) {
     let at = class as usize;
     if let (Some(spec), Some(named)) = (link.spec.classes.get_mut(at), link.classes.get_mut(at)) {
@@ -531,7 +532,7 @@ fn blank(link: &mut Link, class: ClassId) {
     }
 }
 
-/// Bytes that a queue of a reservation holds.
+/// The most bytes that the queue of a reservation can hold.
 fn bytes(queue: Option<&QueueSpec>) -> u64 {
     match queue.map(|queue| queue.limit) {
         Some(Limit::Bytes(bytes)) => u64::from(bytes),

@@ -12,7 +12,7 @@ const POLICY: &str = "link down { rate 100Mbit/s  scheduler cbq
             class homes { rate 15Mbit/s  ceil 20Mbit/s }
             class others { rate 1Mbit/s  ceil 20Mbit/s  default } } }";
 
-/// A roster, and the engines of its links, which are given its changes.
+/// A roster, and the engines of its links, which get its changes.
 struct World {
     roster: Roster,
     engines: Vec<(String, Engine)>,
@@ -36,8 +36,8 @@ impl World {
         self.check();
     }
 
-    /// The engines have the classes of the links, below the same parents, and send packets of each
-    /// subscriber to its class.
+    /// Checks that the engines have the classes of the links, below the same parents, and send
+    /// packets of each subscriber to its class.
     fn check(&mut self) {
         for (name, engine) in &mut self.engines {
             let link = self.roster.link(name).unwrap();
@@ -108,7 +108,7 @@ fn subscribers_come_change_and_go() {
     let up = world.roster.link("up").unwrap();
     let parent = up.spec.classes[up.class("two").unwrap() as usize].parent;
     assert_eq!(up.class_name(parent), "homes");
-    // Another rate, another queue, and no class in the other link any more.
+    // Another rate, another queue, and no longer a class in the other link.
     let words = Gets::Words("share 2% borrow queue drop_tail { limit 10packets }".to_owned());
     let changed = subscriber("one", "10.0.0.9", vec![place("down", None, words)]);
     assert_eq!(counts(&world.set(vec![changed])), (1, 0, 0));
@@ -127,8 +127,8 @@ fn subscribers_come_change_and_go() {
     assert_eq!(rules.len(), 1, "the policy's own");
 }
 
-/// What cannot be is refused one by one, and leaves nothing of itself: neither a class in a link
-/// that could have it, nor a number in the trial.
+/// Impossible subscribers are refused one by one, and leave nothing behind: neither a class in a
+/// link that has room for it, nor a number in the trial.
 #[test]
 fn a_subscriber_gets_all_of_its_classes_or_none() {
     let mut world = World::new(10_000);
@@ -144,21 +144,21 @@ fn a_subscriber_gets_all_of_its_classes_or_none() {
     for (subscriber, why) in [
         (usual("two", "10.0.0.7"), "is an address of subscriber one"),
         (usual("two", "10.0.0.0/16"), "is an address of subscriber one"),
-        // Its own part of the prefix does not hide another's.
+        // Part of the prefix is its own, but another part is somebody else's.
         (usual("one", "10.0.0.0/8"), "is an address of subscriber zero"),
         (usual("rest", "10.1.0.1"), "has a class `rest`"),
         (subscriber("two", "10.1.0.1", vec![place("wan", None, Gets::Rate(1))]), "no link `wan` runs here"),
         (subscriber("two", "10.1.0.1", vec![place("up", Some("none"), Gets::Rate(1))]), "no class `none`"),
         (subscriber("two", "10.1.0.1", vec![place("up", Some("one"), Gets::Rate(1))]), "no class `one`"),
         (subscriber("two", "10.1.0.1", vec![down(Gets::Words("rates 1Mbit/s".into()))]), "`rates`"),
-        // 80 Mbit/s are shared, and two of them are those of the first subscribers.
+        // There are 80 Mbit/s, and the first subscribers have 2 of them.
         (subscriber("two", "10.1.0.1", vec![down(Gets::Rate(78_500_000))]), "80500000 bit/s of its 80000000 bit/s"),
         (subscriber("two", "10.1.0.1", vec![down(Gets::Rate(1000)), all]), "15200000 bit/s of its 15000000 bit/s"),
     ] {
         refused(&mut world, subscriber, why);
         assert_eq!(world.roster.len(), 2);
     }
-    // One that fails among others that do not.
+    // One of several fails.
     let report = world.set(vec![usual("a", "10.2.0.1"), usual("b", "10.2.0.1"), usual("c", "10.2.0.3")]);
     assert_eq!((counts(&report), report.failed[0].id.as_str()), ((2, 0, 1), "b"));
     // Exactly what is left fits: 80 - 4 Mbit/s.
@@ -169,7 +169,7 @@ fn a_subscriber_gets_all_of_its_classes_or_none() {
 #[test]
 fn there_is_room_for_so_many_packets() {
     let mut world = World::new(120);
-    // A class of cbq has room for 50 packets, one of htb as well, where no queue is written.
+    // Without `queue` a class has room for 50 packets, in cbq and in htb.
     assert_eq!(counts(&world.set(vec![usual("a", "10.0.0.1"), usual("b", "10.0.0.2")])), (2, 0, 0));
     let report = world.set(vec![usual("c", "10.0.0.3")]);
     assert!(report.failed[0].error.to_string().contains("150 packets, and there is room for 120"), "{report:?}");
@@ -193,7 +193,7 @@ fn the_rate_of_a_link_changes_and_percentages_follow_for_those_that_come() {
     assert_eq!(down.guarantee(down.class("a").unwrap()), Some(Rate::mbit_s(2)));
 }
 
-/// Many at once, in any order, with the same numbers in the trial and in the engine all the time.
+/// Many at once, in any order. The trial and the engine always have the same numbers.
 #[test]
 fn hundreds_come_and_go() {
     let mut world = World::new(1 << 20);
@@ -215,7 +215,7 @@ fn hundreds_come_and_go() {
     assert_eq!(world.roster.subscribers().count(), 600);
 }
 
-/// The kernel has no classes that come and go beside the policy's.
+/// A link that the kernel executes cannot have classes of subscribers.
 #[test]
 fn a_link_of_the_kernel_takes_no_subscribers() {
     let text = "link down { device eth0  path kernel  rate 100Mbit/s  scheduler htb

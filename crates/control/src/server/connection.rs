@@ -1,4 +1,4 @@
-//! A client: what has come from it, and what it has not taken yet.
+//! A client's connection: what has come from the client, and what it has not received yet.
 
 use std::io::{ErrorKind, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use crate::rights::{Peer, Writers};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 16 << 10;
-/// About as many bytes of news are sent at a time.
+/// About the most bytes of news that are sent at a time.
 const NEWS: usize = 64 << 10;
 
 /// A client.
@@ -26,15 +26,15 @@ pub(super) struct Connection {
     peer: Peer,
     may_write: bool,
     lines: Lines,
-    /// The file that it has sent along last, if it may change things.
+    /// The file that it has sent along last. Kept only if the client may change things.
     given: Option<OwnedFd>,
-    /// The reply that it has not taken whole.
+    /// A reply that it has not received completely.
     reply: Option<Waiting>,
-    /// When it last sent or took something.
+    /// When it last sent or received something.
     active: Instant,
-    /// When it last asked something.
+    /// When it sent its last request.
     asked: Option<Instant>,
-    /// The number of the next thing that it is to be told, if it watches.
+    /// The number of the next event that it will be sent, if it watches.
     watching: Option<u64>,
     /// True if nothing more comes from it.
     ended: bool,
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     broken: bool,
 }
 
-/// A reply of three parts, and how much of it was taken.
+/// A reply of three parts, and how much of it has been received.
 struct Waiting {
     head: Vec<u8>,
     body: Body,
@@ -51,7 +51,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// What is still to be sent, up to the end of a part.
+    /// What is still to be sent of the current part.
     fn rest(&self) -> &[u8] {
         let mut from = self.taken;
         for part in [&self.head[..], &self.body[..], self.tail] {
@@ -71,13 +71,13 @@ impl Connection {
         Connection { stream, peer, may_write, lines, given, reply, active, asked, watching, ended, broken }
     }
 
-    /// Sends a line to somebody who is not accepted. It fits into the socket's buffer, which is
-    /// empty.
+    /// Sends a line to a client that is not accepted. The line fits into the socket's buffer, which
+    /// is empty.
     pub fn refuse(mut stream: UnixStream, line: &[u8]) {
         let _ = stream.write(line);
     }
 
-    /// What to wait for.
+    /// The events of the socket to wait for.
     pub fn wants(&self) -> PollFlags {
         if self.reply.is_some() {
             PollFlags::OUT
@@ -88,12 +88,12 @@ impl Connection {
         }
     }
 
-    /// True if there is something to do though nothing happens: a request was read already.
+    /// True if there is something to do without an event: a request has been read already.
     pub fn is_ready(&self) -> bool {
         self.reply.is_none() && self.lines.has_line()
     }
 
-    /// Since when it has taken nothing of a reply.
+    /// Since when it has received nothing of a reply that waits.
     pub fn stuck_since(&self) -> Option<Instant> {
         self.reply.as_ref().map(|_| self.active)
     }
@@ -115,7 +115,7 @@ impl Connection {
         self.may_write
     }
 
-    /// True if it is told what happens.
+    /// True if it watches.
     pub fn watches(&self) -> bool {
         self.watching.is_some()
     }
@@ -123,16 +123,16 @@ impl Connection {
     /// True if the connection is to be closed.
     pub fn is_over(&self, now: Instant, patience: Duration) -> bool {
         let stuck = self.stuck_since().is_some_and(|since| now.saturating_duration_since(since) >= patience);
-        // Who watches may have nothing more to ask.
+        // A client that watches may have ended its own side of the connection.
         let ended = self.ended && self.watching.is_none();
         self.broken || stuck || (ended && self.reply.is_none() && !self.lines.has_line())
     }
 
-    /// Handles what has happened: takes what has come, answers at most one request, and sends.
+    /// Handles events: reads what has come, answers at most one request, and sends.
     pub fn work(&mut self, flags: PollFlags, now: Instant, writers: &Writers, service: &mut dyn Service) {
         if self.reply.is_some() {
             if flags.intersects(PollFlags::ERR | PollFlags::HUP) {
-                // Nobody will take the rest.
+                // Nobody will receive the rest.
                 self.broken = true;
             } else if flags.contains(PollFlags::OUT) {
                 self.send(now);
@@ -141,7 +141,7 @@ impl Connection {
         }
         let watches_only = self.ended && self.watches() && !self.lines.has_line();
         if watches_only && flags.intersects(PollFlags::ERR | PollFlags::HUP) {
-            // It has closed the connection.
+            // The client has closed the connection.
             self.broken = true;
             return;
         }
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Sends what has happened to a client that watches, if it has taken all before.
+    /// Sends news to a client that watches, if it has received everything before.
     pub fn tell(&mut self, now: Instant, service: &mut dyn Service) {
         let Some(from) = self.watching.filter(|_| self.reply.is_none() && !self.broken) else { return };
         let (body, next) = service.news(from, NEWS);
@@ -171,10 +171,10 @@ impl Connection {
         let mut piece = [0; PIECE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut along = RecvAncillaryBuffer::new(&mut space);
-        // Files beyond the first have no room, and the kernel closes them.
+        // There is room for one file only; the kernel closes further ones.
         let got = recvmsg(&self.stream, &mut [IoSliceMut::new(&mut piece)], &mut along, RecvFlags::CMSG_CLOEXEC);
         for message in along.drain() {
-            // One that is not kept is closed here.
+            // A file that is not kept is closed here.
             if let RecvAncillaryMessage::ScmRights(files) = message
                 && let Some(file) = files.last().filter(|_| self.may_write)
             {
@@ -192,12 +192,12 @@ impl Connection {
         }
     }
 
-    /// Answers the next request, if a whole one is there.
+    /// Answers the next request, if a whole one has come.
     fn handle(&mut self, writers: &Writers, service: &mut dyn Service) {
         let most = longest(self.may_write);
         let (id, result) = match self.lines.take(most) {
             Ok(None) => return,
-            // An empty line asks nothing.
+            // An empty line is not a request.
             Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => return,
             Ok(Some(line)) => answer(&line, &mut self.given, &self.peer, writers, service),
             Err(_) => (None, Err(too_long(most, &self.peer, writers))),

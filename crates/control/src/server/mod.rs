@@ -1,14 +1,16 @@
 //! Answers the clients of a control socket, all of them in one thread.
 //!
 //! No client can hold up another one, or the thread. Sockets do not block. A client has one request
-//! in work: the next one is read when its reply is taken. So it costs a line, and a reply that
-//! other clients may share. Whoever takes nothing of a reply for [`Limits::patience`] is dropped,
-//! and so is the most patient one where replies that wait need more than [`Limits::memory`]. If
-//! there are as many clients as there may be, a new one takes the place of the one that has been
-//! silent longest; those that may change things come last.
+//! in work: the next one is read when the reply has been received. So a client needs memory for one
+//! line, and for one reply that other clients may share. A client that receives nothing of a reply
+//! for [`Limits::patience`] is dropped. If replies that wait need more than [`Limits::memory`], the
+//! client that has waited longest is dropped. If there are [`Limits::clients`] clients, a new one
+//! takes the place of the one that has been silent longest; clients that may change things are
+//! dropped last.
 //!
-//! A client that watches is sent lines between its replies. They are taken from the service when
-//! the client has taken those before: so it costs some of them, and whoever is late misses some.
+//! A client that watches is sent news between its replies. The next news are read from the service
+//! when the client has received those before. So a slow client needs little memory, but misses
+//! news.
 
 mod connection;
 
@@ -28,52 +30,52 @@ use crate::rights::{Peer, Right, Writers};
 use crate::tap::Tap;
 use connection::Connection;
 
-/// Does what clients ask.
+/// What carries out the requests.
 pub trait Service {
     /// Answers a request that its client has the right to make. The answer is JSON.
     ///
     /// # Errors
-    /// Why it is not done; the client is told.
+    /// Why the request is not carried out. The client is sent the fault.
     fn answer(&mut self, request: Request, peer: &Peer) -> Result<Body, Fault>;
 
-    /// A client has sent a file along with the request that [`answer`](Service::answer) is given
-    /// next, which is to begin a tap.
+    /// A client has sent a file along with the request that [`answer`](Service::answer) gets next,
+    /// which begins a tap.
     fn given(&mut self, file: OwnedFd) {
         drop(file);
     }
 
-    /// A client wants to be told what happens from now on: the number of the next thing.
+    /// A client wants to watch. Returns the number of the next event.
     ///
     /// # Errors
-    /// Why it cannot; the client is told.
+    /// Why it cannot watch. The client is sent the fault.
     fn watch(&mut self) -> Result<u64, Fault> {
         Err(Fault::new(Code::Unsupported, "there is nothing to watch here"))
     }
 
-    /// What has happened from number `from` on, as whole lines: not much more than `most` bytes.
-    /// And the number of the thing behind them.
+    /// The events from number `from` on, as whole lines, not much more than `most` bytes; and the
+    /// number of the event after them.
     fn news(&mut self, from: u64, most: usize) -> (Body, u64) {
         let _ = most;
         (Body::from([0_u8; 0]), from)
     }
 
-    /// How long it has nothing to do unless it is asked; `None`: for ever.
+    /// After how long [`work`](Service::work) must be called; `None`: only after requests.
     fn rests(&mut self) -> Option<Duration> {
         None
     }
 
-    /// Does what is to be done though nobody asks.
+    /// Does what is due without a request.
     fn work(&mut self) {}
 }
 
-/// What clients may cost.
+/// The limits of what clients may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most clients at a time.
     pub clients: usize,
-    /// How long a client may take nothing of a reply.
+    /// How long a client may receive nothing of a reply.
     pub patience: Duration,
-    /// Bytes of replies that wait. One reply may be larger.
+    /// The most bytes of replies that wait. A single reply may be larger.
     pub memory: usize,
 }
 
@@ -84,18 +86,18 @@ impl Default for Limits {
     }
 }
 
-/// How long a client that has just asked is not dropped for a new one.
+/// For this long after its last request, a client is not dropped for a new one.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long no client is accepted when the process has no descriptor left.
+/// How long no client is accepted after the process had no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long those who watch wait at most for what another thread has made happen.
+/// How often the server looks for events that another thread has made, if a client watches.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A server.
 pub struct Server<F> {
     listener: UnixListener,
     writers: Writers,
-    /// Finds out who is at the other end.
+    /// Asks the kernel who is at the other end.
     peer: F,
     limits: Limits,
     clients: Vec<Connection>,
@@ -161,7 +163,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
             let flags = flags.next().copied().unwrap_or(PollFlags::empty());
             client.work(flags, now, &self.writers, service);
         }
-        // What one has asked the others are told.
+        // Clients that watch are sent what the request of another client has caused.
         self.clients.iter_mut().for_each(|client| client.tell(now, service));
         let patience = self.limits.patience;
         self.clients.retain(|client| !client.is_over(now, patience));
@@ -172,7 +174,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
         Ok(false)
     }
 
-    /// How long to wait at most if nothing happens.
+    /// The longest time to wait for events.
     fn wait(&self, now: Instant) -> Option<Duration> {
         if self.clients.iter().any(Connection::is_ready) {
             return Some(Duration::ZERO);
@@ -181,13 +183,13 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
         let dropped = stuck.map(|since| since + self.limits.patience);
         let look = self.clients.iter().any(Connection::watches).then(|| now + LOOK);
         let next = dropped.into_iter().chain(self.paused).chain(look).min()?;
-        // A millisecond more, so that the time has passed then.
+        // A millisecond more, so that the deadline has passed for certain.
         Some(next.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
     /// Accepts the clients that wait.
     fn accept(&mut self, now: Instant) {
-        // As many in a turn as there may be: others are not kept waiting for longer.
+        // At most as many in a turn as there may be clients, so that others do not wait for long.
         for _ in 0..self.limits.clients.max(1) {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -199,7 +201,8 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
                     return;
                 }
             };
-            // A client whose end the kernel does not know has closed it already.
+            // If the kernel does not know the other end, the client has closed the connection
+            // already.
             let Ok(peer) = (self.peer)(&stream) else { continue };
             if stream.set_nonblocking(true).is_err() {
                 continue;
@@ -227,12 +230,13 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
         true
     }
 
-    /// Drops the clients that have waited longest while replies that wait need too much memory.
+    /// Drops clients, those that have waited longest first, until the replies that wait fit into
+    /// the memory limit.
     fn bound_memory(&mut self) {
         loop {
             let mut seen: HashSet<*const u8> = HashSet::new();
             let waiting = self.clients.iter().filter_map(Connection::body).filter(|body| !body.is_empty());
-            // A document for which several clients wait is in memory once.
+            // A document for which several clients wait is counted once.
             let (mut bytes, mut documents) = (0_usize, 0_usize);
             for body in waiting {
                 if seen.insert(Arc::as_ptr(body).cast()) {
@@ -252,7 +256,7 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
     }
 }
 
-/// The fault for a line that is too long. What whoever may only read may ask is shorter.
+/// The fault for a line that is too long. Lines of clients that may only read must be shorter.
 fn too_long(most: usize, peer: &Peer, writers: &Writers) -> Fault {
     match writers.check(peer, Right::Write) {
         Ok(()) => {
@@ -267,10 +271,10 @@ fn longest(may_write: bool) -> usize {
     if may_write { crate::request::WRITE_LINE } else { crate::request::READ_LINE }
 }
 
-/// An answer, and from which number on its client watches.
+/// An answer; and if its client watches from now on, the number of the next event.
 type Answer = (Body, Option<u64>);
 
-/// Answers a line. `given` is what came along with it, if something did.
+/// Answers a line. `given` is the file that came along with it, if there was one.
 fn answer(
     line: &[u8],
     given: &mut Option<OwnedFd>,

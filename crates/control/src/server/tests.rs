@@ -103,7 +103,7 @@ fn each_request_gets_a_reply_in_order_whatever_its_pieces() {
 fn a_long_line_is_refused_and_the_next_one_answered() {
     let running = |name, uid| Running::new(name, Limits::default(), uid);
     let (reader, writer) = (running("long-read", 7), running("long", 0));
-    // Whoever may only read has tried to change something.
+    // For a client that may only read, the fault is that it tried to change something.
     for (server, most, code) in [(&reader, crate::request::READ_LINE, 6), (&writer, crate::request::WRITE_LINE, 2)] {
         let text = [vec![b' '; most + 1], b"\n{\"op\":\"status\"}\n".to_vec()].concat();
         let lines = answers(server, &text, 10_000);
@@ -120,7 +120,7 @@ fn whoever_may_only_read_changes_nothing() {
     let server = Running::new("rights", Limits::default(), 7);
     let lines = answers(&server, b"{\"op\":\"link.set\",\"link\":\"x\",\"rate_bit_s\":1}\n{\"op\":\"status\"}\n", 4096);
     assert!(lines[0].contains(r#""code":6"#) && lines[0].contains("user 7 may read"), "{}", lines[0]);
-    // The first request did not come to the service.
+    // The first request did not reach the service.
     assert!(lines[1].ends_with(r#""result":1}"#), "{}", lines[1]);
     server.end();
 }
@@ -130,7 +130,7 @@ fn a_client_that_takes_nothing_holds_nobody_up_and_is_dropped() {
     let patience = Duration::from_millis(300);
     let server = Running::new("slow", Limits { patience, ..Limits::default() }, 0);
     let mut slow = server.connect();
-    // The second request is not even read while nobody takes the reply to the first one.
+    // The second request is not even read while the reply to the first one is not received.
     slow.write_all(b"{\"op\":\"stat\"}\n{\"op\":\"stat\"}\n").unwrap();
     let other = server.connect();
     let mut replies = BufReader::new(other.try_clone().unwrap());
@@ -168,12 +168,13 @@ fn a_large_reply_comes_whole_to_a_client_that_reads_slowly() {
 fn replies_that_wait_need_no_more_memory_than_allowed() {
     let limits = Limits { memory: 1, ..Limits::default() };
     let server = Running::new("memory", limits, 0);
-    // Many clients that wait for one document cost it once, and are all kept, however large it is.
+    // A document for which many clients wait counts once, and all of them are kept, however large
+    // it is.
     let mut waiting: Vec<UnixStream> = (0..8).map(|_| server.connect()).collect();
     for stream in &mut waiting {
         stream.write_all(b"{\"op\":\"stat\"}\n").unwrap();
     }
-    // Each has begun to get it. A socket holds only a part, so the rest waits.
+    // Each client has begun to receive it. A socket's buffer holds only a part, so the rest waits.
     for stream in &mut waiting {
         stream.read_exact(&mut [0]).unwrap();
     }
@@ -204,14 +205,14 @@ fn who_waits_longest_goes_when_documents_need_too_much() {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(b"{\"op\":\"stat\"}\n").unwrap();
         waiting.push(stream);
-        // It is accepted in one turn; in the next its request is answered, and what waits is
-        // counted.
+        // In one turn the client is accepted. In the next one its request is answered, and the
+        // replies that wait are counted.
         for _ in 0..2 {
             assert!(!server.turn(&mut EachItsOwn, stopped.as_fd()).unwrap());
         }
         assert_eq!(server.clients(), count);
     }
-    // The first two are those that were dropped.
+    // The first two clients were dropped.
     for (at, stream) in waiting.iter_mut().enumerate() {
         stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Clients that watch: what they are told, and what they cost others.
+//! Clients that watch: what they are sent, and that they do not hold up others.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// Each `link.set` is a thing that happens, and so is every tenth of a second if it ticks.
+/// A service with an event for each `link.set` and, if it ticks, one every tenth of a second.
 struct Happens {
     lines: Vec<String>,
     ticks: Option<Instant>,
@@ -106,7 +106,7 @@ fn line(client: &mut BufReader<UnixStream>) -> String {
     line.trim_end().to_owned()
 }
 
-/// Makes something happen.
+/// Causes an event.
 fn set(client: &mut BufReader<UnixStream>, what: &str) {
     say(client, &format!(r#"{{"op":"link.set","link":"{what}","rate_bit_s":1}}"#));
     assert!(line(client).contains(r#""ok":true"#));
@@ -124,11 +124,11 @@ fn who_watches_is_told_what_follows_and_still_answered() {
     set(&mut other, "a");
     set(&mut other, "b");
     assert_eq!([line(&mut one), line(&mut one)], [r#"{"seq":1,"what":"a"}"#, r#"{"seq":2,"what":"b"}"#]);
-    // It asks itself: the reply, and what comes of it.
+    // It sends a request itself: it gets the reply, and the event that the request causes.
     say(&mut one, r#"{"op":"link.set","link":"c","rate_bit_s":1,"id":6}"#);
     assert!(line(&mut one).contains(r#""id":6,"ok":true"#));
     assert_eq!(line(&mut one), r#"{"seq":3,"what":"c"}"#);
-    // It has nothing more to ask, and goes on listening; then it goes.
+    // It closes its own side and goes on listening. Then it closes the connection.
     one.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     set(&mut other, "d");
     assert_eq!(line(&mut one), r#"{"seq":4,"what":"d"}"#);
@@ -136,7 +136,7 @@ fn who_watches_is_told_what_follows_and_still_answered() {
     set(&mut other, "e");
     drop(other);
     let mut last = server.connect();
-    // Clients that are gone are dropped in the next turns.
+    // Clients that have closed are dropped in the next turns.
     set(&mut last, "f");
     set(&mut last, "g");
     drop(last);
@@ -164,7 +164,7 @@ fn who_watches_and_takes_nothing_holds_nobody_up_and_is_dropped() {
     assert!(line(&mut slow).contains(r#""from":0"#));
     let what = "x".repeat(60);
     let begun = Instant::now();
-    // More than a socket holds, in requests of others.
+    // Requests of another client cause more events than a socket's buffer holds.
     for _ in 0..20_000 {
         set(&mut other, &what);
     }

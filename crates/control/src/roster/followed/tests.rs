@@ -31,7 +31,7 @@ fn arrive(world: &mut World, name: &str, count: u32) {
     }
 }
 
-/// All classes in the link after another policy: names, in the order of their numbers.
+/// The names of all classes of the link, in the order of their numbers.
 fn names_of(world: &World) -> Vec<String> {
     world.roster.link("down").unwrap().classes.iter().map(|class| class.name.clone()).collect()
 }
@@ -59,8 +59,8 @@ fn packets_of_subscribers_reservations_and_classes_stay_with_their_class() {
     for (class, count) in [("a", 3), ("b", 4), ("res.1", 2), ("bulk", 5), ("rest", 6)] {
         arrive(&mut world, class, count);
     }
-    // `bulk` is gone and its packets are in the new default class; the others stand in another
-    // order, below another class, with other words.
+    // `bulk` is gone and its packets are in the new default class. The other classes have another
+    // order, another parent and other words.
     let other = "link down { rate 80Mbit/s  scheduler cbq
         class home { share 90%
             class left { share 15%  default }
@@ -97,7 +97,7 @@ fn who_would_not_fit_is_named_and_stays_or_goes() {
     for (key, port) in [("k", 7), ("l", 8)] {
         assert!(world.ask(&add(key, port, 3_000_000)).granted);
     }
-    // 15 Mbit/s have room for the first of them.
+    // In 15 Mbit/s there is room for the first subscriber only.
     let smaller = POLICY.replace("share 40%", "share 15%");
     let fault = refused(&mut world, &smaller);
     assert!(
@@ -113,10 +113,10 @@ fn who_would_not_fit_is_named_and_stays_or_goes() {
     let without = POLICY.replace("reservations { lifetime 100s }", "");
     let fault = refused(&mut world, &without);
     assert!(fault.message.contains("reservation 1 of link down: the policy has no class"), "{fault}");
-    // What only a new start can change leaves all of them as they are.
+    // If only a new start can make the change, all of them stay as they are.
     let fault = refused(&mut world, &POLICY.replace("match dport 5000", "match interface eth0"));
     assert!(fault.message.contains("link `down`: only a new start can change this: which interfaces"), "{fault}");
-    // Asked for, they go.
+    // With `evict` they go.
     let at = world.at();
     let text = without.replace("share 40%", "share 15%");
     let done = world.roster.follow(at, links(&text), true).unwrap();
@@ -154,8 +154,8 @@ fn what_was_prepared_can_be_taken_back() {
     assert_eq!(world.class_of("down", 99, 5000), "y");
 }
 
-/// Any policies one after another, with subscribers and reservations that come and go between them:
-/// the loop's engine always has what the roster says, and every packet is accounted for.
+/// Random policies one after another, with subscribers and reservations that come and go between
+/// them. The loop's engine always has what the roster has, and every packet is accounted for.
 #[test]
 fn any_policy_follows_any_other() {
     for seed in 0..60 {
@@ -219,7 +219,7 @@ fn policy(below: &mut impl FnMut(u64) -> u64) -> String {
             "scheduler drr" => format!("class x{name} {{ }}"),
             _ => format!("class x{name} {{ weight {} }}", 1 + below(9)),
         };
-        // The class `y` may be there twice, which is no policy.
+        // Two classes `y` would be an error in the policy.
         let children = if n > 0 { children.split(" class y").next().unwrap_or_default().to_owned() } else { children };
         text += &format!("class c{name} {{ share {}%  {default} {inner} {children} }}\n", 5 + below(8));
         rules += &format!("match dport {} -> c{name}\n", 100 + n);

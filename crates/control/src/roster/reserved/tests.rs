@@ -20,12 +20,12 @@ const POLICY: &str = "link down { rate 100Mbit/s  scheduler cbq
         class res { rate 4Mbit/s  reservations }
         class rest { rate 16Mbit/s  default } }";
 
-/// A roster, and the engines of its links, which are given its changes.
+/// A roster, and the engines of its links, which get its changes.
 pub struct World {
     pub roster: Roster,
     pub engines: Vec<(String, Engine)>,
     pub now: Nanos,
-    /// What a supervisor would have been told.
+    /// The journal that a supervisor would have.
     journal: Journal,
 }
 
@@ -44,7 +44,7 @@ impl World {
         World { roster: Roster::new(links, 10_000).unwrap(), engines, now: SECOND, journal: Journal::default() }
     }
 
-    /// The wall's clock goes an hour before the loop's.
+    /// The wall clock is an hour ahead of the loop's.
     pub fn at(&self) -> Time {
         Time { now: self.now, unix: self.now + 3600 * SECOND }
     }
@@ -87,8 +87,8 @@ impl World {
         self.roster.tables().find(|(there, _)| there.name == link).unwrap().1
     }
 
-    /// The engines have the classes of the links, below the same parents and with the same words;
-    /// packets of each reservation and subscriber belong to its class.
+    /// Checks that the engines have the classes of the links, below the same parents and with the
+    /// same words, and that packets of each reservation and subscriber go to its class.
     pub fn check(&mut self) {
         for (name, engine) in &mut self.engines {
             let link = self.roster.link(name).unwrap();
@@ -164,14 +164,14 @@ fn a_reservation_comes_changes_and_ends() {
     let down = world.roster.link("down").unwrap();
     let class = down.class("res.1").unwrap();
     assert_eq!(down.class_name(down.spec.classes[class as usize].parent), "res");
-    // The reservation goes before the subscriber, and both before the policy.
+    // Rules of reservations are tried before those of subscribers, and both before the policy's.
     assert_eq!(world.class_of("down", 0x0a00_0001, 5000), "res.1");
     assert_eq!(world.class_of("down", 0x0a00_0001, 5001), "one");
     assert_eq!(world.class_of("down", 9, 5001), "rest");
     // A subscriber that comes leaves it where it is.
     assert_eq!(world.set("two", "10.0.0.2", 1_000_000), 1);
     assert_eq!(world.class_of("down", 0x0a00_0002, 5000), "res.1");
-    // In place, by the same class; and one that is refused changes nothing.
+    // A change keeps the same class; a change that is refused changes nothing.
     let more = Request { tspec: Some(tspec(900_000)), ..of(Op::Modify, "a") };
     assert!(world.ask(&more).granted);
     assert_eq!(world.roster.link("down").unwrap().guarantee(class), Some(Rate::kbit_s(900)));
@@ -195,7 +195,7 @@ fn a_reservation_comes_changes_and_ends() {
         (&told[2]["seq"], &told[2]["link"], &told[2]["schema"]),
         (&2.into(), &"down".into(), &"altq.reserve-event/1".into())
     );
-    // One that waits for what comes behind sees nothing of that.
+    // A client that watches from now on gets none of the earlier events.
     assert_eq!(world.roster.coming(), 3);
     assert!(events(&world.roster, 3).is_empty());
     assert_eq!(world.roster.news(0, 1).1, 1, "one line, and on from there");
@@ -229,7 +229,7 @@ fn the_link_of_a_request_follows_from_its_class_or_its_key() {
     let Said::Places(all) = world.said(&Request::new(Op::List)) else { panic!("a list") };
     let counts: Vec<(&str, usize)> = all.places.iter().map(|of| (of.link.as_str(), of.reservations.len())).collect();
     assert_eq!(counts, [("down", 1), ("up", 0)]);
-    // Events are numbered through all links.
+    // Events are numbered across all links.
     let told = events(&world.roster, 0);
     let told: Vec<(u64, &str)> =
         told.iter().map(|event| (event["seq"].as_u64().unwrap(), event["link"].as_str().unwrap())).collect();
@@ -251,7 +251,7 @@ fn without_a_class_or_in_a_link_of_the_kernel_the_reason_is_said() {
     assert!(answer.reason.unwrap().contains("the kernel executes link `k`, so it takes no reservations"));
 }
 
-/// ALTQ tries rules with a full-host destination before all others, whatever their place is.
+/// ALTQ tries rules with a full-host destination before all others, wherever they are in the file.
 #[test]
 fn reservations_go_first_in_an_altq_conf_too() {
     let text = "interface em0 bandwidth 10M cbq
@@ -297,7 +297,7 @@ fn queues_that_have_no_room_are_refused_and_leave_nothing() {
     assert!(world.ask(&of(Op::Del, "3")).granted && world.ask(&small("new", 100)).granted);
 }
 
-/// A worker that starts anew gets what the journal has, and answers nobody before.
+/// A new worker gets what the journal has, and answers no client before.
 #[test]
 fn a_worker_gets_the_reservations_of_the_one_before() {
     let mut world = World::new(POLICY);
@@ -311,7 +311,7 @@ fn a_worker_gets_the_reservations_of_the_one_before() {
     let saved: Vec<Saved> = world.table("down").reservations().map(|there| there.saved(0, 0)).collect();
     let state = world.table("down").save(world.now, world.at().unix);
     let mut next = World::new(POLICY);
-    // Its clock goes on, because it is that of the host; six seconds have passed.
+    // Its clock continues, because it is the host's; six seconds have passed.
     next.now = world.now + 6 * SECOND;
     next.roster.await_reservations(next.now + 10 * SECOND);
     let fault = next.roster.reserve(next.at(), &add("a", 1, 1_000)).unwrap_err();
@@ -322,19 +322,19 @@ fn a_worker_gets_the_reservations_of_the_one_before() {
     assert!(next.roster.reserve(next.at(), &Request::new(Op::List)).is_err(), "more may come");
     let done = next.roster.restore(next.at(), None, true);
     next.done(done);
-    // The same key is the same reservation, with its deadline; no number is used twice.
+    // The same key means the same reservation, with its deadline; no number is used twice.
     let same = next.ask(&Request { tspec: Some(tspec(500_000)), ..of(Op::Modify, "b") });
     assert_eq!((same.id, same.expires_s), (Some(2), Some(14.0)));
     assert_eq!(next.ask(&add("new", 9, 1_000)).id, Some(5));
     let there: Vec<Saved> = next.table("down").reservations().map(|there| there.saved(0, 0)).collect();
     assert_eq!((there[0].id, &there[0].flows, there.len()), (1, &saved[0].flows, 3));
     assert_eq!(there[1].excess, Excess::Default);
-    // One that never gets them answers after a while.
+    // A worker that never gets them answers after a while.
     let mut alone = World::new(POLICY);
     alone.roster.await_reservations(alone.now + SECOND);
     alone.now += SECOND;
     assert!(alone.ask(&add("a", 1, 1_000)).granted);
-    // A link that is not there any more: the journal forgets them.
+    // For a link that no longer exists the journal forgets them.
     let gone = State { link: "lan".into(), ..state };
     let done = alone.roster.restore(alone.at(), Some(&gone), true);
     let lines = done.notes.iter().filter(|byte| **byte == b'\n').count();
@@ -362,7 +362,7 @@ fn a_policy_that_is_read_again_keeps_what_it_has_room_for() {
     let there: Vec<(u64, Option<Nanos>)> =
         world.table("down").reservations().map(|one| (one.id, one.deadline)).collect();
     assert_eq!(there, [(2, Some(51 * SECOND)), (3, Some(51 * SECOND))]);
-    // The others are told of their new ends.
+    // Clients are sent the new deadlines of the others.
     let told = events(&world.roster, 5);
     let of = |what: &str| told.iter().filter(|event| event["event"] == what).count();
     assert_eq!((of("preempted"), of("changed")), (1, told.len() - 1), "{told:?}");
@@ -373,13 +373,14 @@ fn a_policy_that_is_read_again_keeps_what_it_has_room_for() {
     // Classes that come now have the same numbers in the loop.
     assert!(world.ask(&add("e", 5, 1000)).granted);
     assert_eq!(world.class_of("down", 7, 5), "res.5");
-    // Without a class for them all go.
+    // Without a class for reservations all of them end.
     follow(&mut world, &smaller.replace("reservations { lifetime 50s  owner-most 30 }", ""));
     assert_eq!((world.roster.reservations(), world.class_of("down", 7, 2)), (0, "rest".into()));
     assert!(!world.ask(&add("f", 6, 1000)).granted);
 }
 
-/// Less room by the rate of the link or by subscribers: delays that were asked for are kept.
+/// If the rate of the link falls or subscribers come, there is less room; delays that were granted
+/// are kept.
 #[test]
 fn tables_follow_what_changes_in_their_links() {
     let text = "link down { rate 10Mbit/s  scheduler cbq
@@ -388,7 +389,8 @@ fn tables_follow_what_changes_in_their_links() {
         class rest { rate 2Mbit/s  default } }";
     let mut world = World::new(text);
     let within = |delay| Request { delay_ns: Some(delay), ..add("a", 1, 500_000) };
-    // A burst of two packets and one of the others' at 10 Mbit/s are 3.6 ms, at 8 Mbit/s 4.5 ms.
+    // A burst of two packets and a packet of another class take 3.6 ms at 10 Mbit/s, and 4.5 ms at
+    // 8 Mbit/s.
     assert!(!world.ask(&within(3_500_000)).granted);
     let answer = world.ask(&within(4_000_000));
     assert!(answer.granted, "{answer:?}");
@@ -402,8 +404,9 @@ fn tables_follow_what_changes_in_their_links() {
     assert_eq!((world.roster.due(), world.roster.reservations()), (None, 0));
 }
 
-/// Any requests of reservations and subscribers in any order: the loops' engines do what the roster
-/// says (`World::check`), the sums stay within the class, and the journal has what is there.
+/// Random requests for reservations and subscribers in any order. The loops' engines agree with the
+/// roster (`World::check`), the sums stay within the class, and the journal has the present
+/// reservations.
 #[test]
 fn random_requests_of_both_kinds() {
     for seed in 0..20 {
