@@ -1,5 +1,5 @@
-//! What the thread that asks altq has for the one that answers browsers: the latest frame, and the
-//! history of each link.
+//! What the thread that asks altq passes to the thread that answers browsers: the latest frame, and
+//! the history of each link.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::frame::Frame;
 use crate::history::Past;
 
-/// What is known.
+/// The latest frame and the histories.
 #[derive(Debug, Default)]
 pub struct Known {
     /// The latest frame.
     pub frame: Arc<Frame>,
-    /// What was, by link.
+    /// The history of each link.
     pub pasts: BTreeMap<String, Past>,
 }
 
-/// What both threads share.
+/// The data that both threads share.
 #[derive(Debug)]
 pub struct Board {
     known: Mutex<Known>,
@@ -26,7 +26,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board, and what becomes readable when there is a new frame.
+    /// A board, and a socket that becomes readable when there is a new frame.
     ///
     /// # Errors
     /// That of making a pair of sockets.
@@ -37,7 +37,7 @@ impl Board {
         Ok((Board { known: Mutex::default(), wake }, woken))
     }
 
-    /// What is known, for this thread alone. What panicked with it has left it whole.
+    /// Locks the data. If a thread panicked while it had the lock, they are still consistent.
     pub fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,7 +50,7 @@ impl Board {
     /// Shows a frame.
     pub fn show(&self, frame: Frame) {
         self.lock().frame = Arc::new(frame);
-        // Where many of these wait already, one more says nothing new.
+        // If this cannot be written, wake-ups already wait, and one more is not needed.
         let _ = (&self.wake).write(&[1]);
     }
 }

@@ -1,4 +1,5 @@
-//! Changes of the policy, as two frames after each other show them: marks on the time axis.
+//! Changes of the policy, found by comparing two successive frames. They are marks on the time
+//! axis.
 
 use std::collections::HashMap;
 
@@ -8,9 +9,9 @@ use altq_monitor::tree::Class;
 
 use crate::frame::Classes;
 
-/// Marks that are kept.
+/// The most marks that are kept.
 pub const MARKS: usize = 50;
-/// So many classes are named; of more only the number is said.
+/// The most classes that a mark names; of more it gives only the number.
 const NAMED: usize = 3;
 
 /// What changed, and when.
@@ -20,7 +21,7 @@ pub struct Mark {
     pub unix_ms: u64,
     /// The link.
     pub link: String,
-    /// What it was, in words.
+    /// The change in words.
     pub what: String,
 }
 

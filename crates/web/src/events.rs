@@ -1,5 +1,5 @@
-//! The events that browsers are sent, schema `altq.web/1` (docs/web.md). What is known of a class
-//! stands in the snapshot; a change has the figures of those classes only whose figures are others.
+//! The events that browsers are sent, schema `altq.web/1` (docs/web.md). A snapshot describes all
+//! classes; a change has only the figures of classes whose figures have changed.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ struct Link<'a> {
 }
 
 /// A class: its name, the number of the class above (null for the link itself), guarantee and
-/// ceiling in bit/s, scheduler, and the longest wait in ns of the last packet of a full queue.
+/// ceiling in bit/s, scheduler, and the longest wait of the last packet of a full queue, in ns.
 #[derive(Serialize)]
 struct Class<'a>(&'a str, Option<ClassId>, Option<u64>, Option<u64>, &'a str, Option<Nanos>);
 
@@ -42,12 +42,12 @@ struct Class<'a>(&'a str, Option<ClassId>, Option<u64>, Option<u64>, &'a str, Op
 #[derive(Serialize)]
 struct Figures<'a>(ClassId, u64, u64, u64, u64, Nanos, Nanos, u64, u64, u64, u64, &'a str);
 
-/// All that is known, as an event.
+/// The event with everything.
 pub fn snapshot(frame: &Frame) -> String {
     event("snapshot", frame, |shown| ((0..shown.rows.len() as ClassId).collect(), true))
 }
 
-/// What has changed since the frame before, as an event.
+/// The event with what has changed since the previous frame.
 pub fn change(frame: &Frame) -> String {
     event("change", frame, |shown| (shown.changed.clone(), false))
 }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(snapshot(&frame()), format!("event: snapshot\nid: 5\n{whole}\n\n"));
         let part = around(&format!(r#""rows":[{}]"#, rows[1]));
         assert_eq!(change(&frame()), format!("event: change\nid: 5\n{part}\n\n"));
-        // Where other classes are shown, a change has all.
+        // If the classes have changed, a change has everything.
         let mut other = frame();
         other.whole = true;
         assert!(other.change().starts_with(b"event: snapshot\n"));

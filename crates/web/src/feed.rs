@@ -1,8 +1,8 @@
-//! Asks altq once a second, and shows what it says.
+//! Asks altq once a second, and puts the answers on the board.
 //!
 //! When altq does not answer, it is asked again a second later, on a new connection. A supervisor
-//! without a worker answers `status` and nothing else: then the links are known, and that their
-//! packets pass unshaped, but no figures.
+//! without a worker answers only `status`. Then it is known which links there are and that their
+//! packets pass unshaped, but there are no figures.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -20,9 +20,9 @@ use crate::history::Past;
 use crate::stat::{self, Stat};
 use crate::watch::{News, Step, Watch};
 
-/// How often altq is asked.
+/// Time between two questions to altq.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How often it is asked for its reservations, of which there may be many.
+/// Time between two questions for reservations, of which there may be many.
 const LIST: Duration = Duration::from_secs(15);
 
 /// Asks altq.
@@ -30,13 +30,13 @@ const LIST: Duration = Duration::from_secs(15);
 pub struct Feed {
     socket: PathBuf,
     client: Option<Client>,
-    /// Bytes that the histories may take together.
+    /// The most bytes that all histories may take together.
     memory: usize,
     watches: BTreeMap<String, Watch>,
     seq: u64,
     /// The links as they were when altq last answered.
     before: Vec<LinkStatus>,
-    /// The links of the frame before, and whether they had figures.
+    /// The links of the previous frame, and whether they had figures.
     figures: Vec<(String, bool)>,
     marks: VecDeque<Mark>,
     reserved: Option<Vec<Reserved>>,
@@ -49,13 +49,13 @@ struct Fields {
     format: &'static str,
 }
 
-/// What altq has said.
+/// The answers of altq.
 struct Said {
     status: Status,
     stat: Result<(Stat, String), Fault>,
 }
 
-/// Of a list of reservations, what is counted.
+/// The parts of a list of reservations that are used.
 #[derive(Deserialize)]
 struct Places {
     places: Vec<Place>,
@@ -69,7 +69,8 @@ struct Place {
 }
 
 impl Feed {
-    /// Asks on this socket. Histories of all links together take at most `memory` bytes.
+    /// A feed that asks on this socket. The histories of all links together take at most `memory`
+    /// bytes.
     pub fn new(socket: PathBuf, memory: usize) -> Feed {
         Feed {
             socket,
@@ -118,7 +119,7 @@ impl Feed {
                 frame.status = Some(status);
             }
         }
-        // A client that knows of links without figures is given all when these come.
+        // When links get figures, clients need everything about them.
         let told = |link: &Shown| (link.status.name.clone(), link.classes.is_some());
         let figures: Vec<(String, bool)> = frame.links.iter().map(told).collect();
         frame.whole |= figures != self.figures;
@@ -141,8 +142,8 @@ impl Feed {
         let stat = client.ask("stat", &Fields { format: "json" }).and_then(|json| Ok((read(&json)?, json)));
         if self.listed.is_none_or(|at| at.elapsed() >= LIST) {
             self.listed = Some(Instant::now());
-            // An altq without reservations, or without a worker, says so. That is no reason to show
-            // nothing.
+            // An altq without reservations, or without a worker, answers with an error. The rest is
+            // shown nevertheless.
             let places = client.ask("reserve.list", &NoFields {}).and_then(|json| read::<Places>(&json));
             self.reserved = places.ok().map(|places| places.places.into_iter().map(counted).collect());
         }
@@ -163,7 +164,7 @@ impl Feed {
     ) -> Option<Fault> {
         let mut fault = None;
         for link in &stat.links {
-            // One that came between the two answers is shown a second later.
+            // A link that appeared between the two answers is shown a second later.
             let Some(state) = status.links.iter().find(|status| status.name == link.name) else { continue };
             match self.watched(link, whole) {
                 Ok((News { changed, step, .. }, unix_ms)) => {
@@ -187,13 +188,13 @@ impl Feed {
                 }
             }
         }
-        // Links that are gone.
+        // Forgets links that are gone.
         self.watches.retain(|name, _| stat.links.iter().any(|link| link.name == *name));
         board.lock().pasts.retain(|name, _| stat.links.iter().any(|link| link.name == *name));
         fault
     }
 
-    /// What a link did since the document before.
+    /// What a link did since the previous document.
     fn watched(&mut self, link: &stat::Link, whole: &mut bool) -> Result<(News, u64), String> {
         let unix_ms = link.unix_ns / 1_000_000;
         let Some(watch) = self.watches.get_mut(&link.name) else {
@@ -220,7 +221,7 @@ impl Feed {
         past.push(watch.classes(), step, link.unix_ns);
     }
 
-    /// Marks links that are shaped no more, or again.
+    /// Adds a mark for each link whose state has changed.
     fn say_states(&mut self, status: &Status, now: u64) {
         for new in &status.links {
             let old = self.before.iter().find(|old| old.name == new.name);

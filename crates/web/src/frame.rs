@@ -1,4 +1,4 @@
-//! What is shown at one time: all links with their classes and figures.
+//! What is shown at a time: all links with their classes and figures.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,11 +18,11 @@ use crate::{events, metrics};
 pub struct Classes {
     /// Names, places, guarantees and ceilings.
     pub tree: Tree,
-    /// What else is known of each.
+    /// Other facts about each class.
     pub more: Vec<More>,
 }
 
-/// What is known of a class beside its place.
+/// Facts about a class that are not in the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct More {
     /// What serves its packets; empty if that is not known.
@@ -36,11 +36,11 @@ pub struct More {
 pub struct Row {
     /// What arrived, in bit/s of own bytes.
     pub received_bit_s: u64,
-    /// What it got of the link, in bit/s as the link charges.
+    /// What it got of the link, in bit/s of charged bytes.
     pub got_bit_s: u64,
-    /// What of that was lent by classes outside of it.
+    /// The part of `got_bit_s` that classes outside of it lent.
     pub borrowed_bit_s: u64,
-    /// What classes outside of it used of its guarantee.
+    /// The part of its guarantee that classes outside of it used.
     pub lent_bit_s: u64,
     /// The median time in the queue, in ns, in the latest interval of altq.
     pub p50: Nanos,
@@ -67,15 +67,15 @@ pub struct Shown {
     pub classes: Option<Arc<Classes>>,
     /// Their figures.
     pub rows: Vec<Row>,
-    /// The classes whose figures are others than in the frame before.
+    /// The classes whose figures have changed since the previous frame.
     pub changed: Vec<ClassId>,
-    /// The time that the figures are about, in ns.
+    /// The length of the step that the figures cover, in ns.
     pub step: Nanos,
     /// The moment of the figures, in ms since 1970.
     pub unix_ms: u64,
 }
 
-/// How many reservations stand below a class.
+/// The number of reservations below a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// The link.
@@ -86,7 +86,7 @@ pub struct Reserved {
     pub active: u64,
 }
 
-/// What is shown at one time.
+/// What is shown at a time.
 #[derive(Debug, Default)]
 pub struct Frame {
     /// The number of the frame, from 1; 0 is the one before altq was asked.
@@ -97,22 +97,22 @@ pub struct Frame {
     pub fault: Option<Fault>,
     /// The links, in the policy's order.
     pub links: Vec<Shown>,
-    /// True if other classes are shown than in the frame before.
+    /// True if the classes have changed since the previous frame.
     pub whole: bool,
     /// The latest changes of the policy, the oldest first.
     pub marks: Vec<Mark>,
-    /// What altq says of its links; `None` if it cannot be asked.
+    /// altq's answer to `status`; `None` if it did not answer.
     pub status: Option<Status>,
-    /// The document behind the figures; `None` if there is none.
+    /// The document from which the figures come; `None` if there is none.
     pub stat: Option<Stat>,
-    /// The same as it came.
+    /// The same document as altq sent it.
     pub stat_json: Option<Body>,
     /// Reservations; `None` if that is not known.
     pub reserved: Option<Vec<Reserved>>,
     pub(crate) made: Made,
 }
 
-/// What is made of a frame when somebody asks for it, once.
+/// The texts of a frame. Each is made at most once, when it is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     snapshot: OnceLock<Body>,
@@ -122,13 +122,13 @@ pub(crate) struct Made {
 }
 
 impl Frame {
-    /// The event with all that is known, for a client that is new or late.
+    /// The event with everything, for a client that is new or late.
     pub fn snapshot(&self) -> &Body {
         self.made.snapshot.get_or_init(|| events::snapshot(self).into_bytes().into())
     }
 
-    /// The event with what has changed since the frame before; all that is known where other
-    /// classes are shown.
+    /// The event with what has changed since the previous frame; everything if the classes have
+    /// changed.
     pub fn change(&self) -> &Body {
         if self.whole {
             return self.snapshot();
@@ -136,7 +136,7 @@ impl Frame {
         self.made.change.get_or_init(|| events::change(self).into_bytes().into())
     }
 
-    /// The metrics, in one of two forms.
+    /// The metrics, in one of two text formats.
     pub fn metrics(&self, form: metrics::Form) -> &Body {
         let made = match form {
             metrics::Form::OpenMetrics => &self.made.open_metrics,

@@ -1,5 +1,5 @@
-//! What the classes of a link did, as far back as `altq web` has seen it: seconds for five minutes
-//! and quarters of a minute for six hours, in bounded memory ([`altq_monitor::history`]).
+//! What the classes of a link did since `altq web` began: seconds for five minutes and quarters of
+//! a minute for six hours, in bounded memory ([`altq_monitor::history`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use serde::Serialize;
 use crate::frame::Classes;
 use crate::watch::Step;
 
-/// Classes below the one that is asked about that are told apart; what others did is in its sums.
+/// The most classes below the one that is asked for that get a line of their own. The others are
+/// only in its sums.
 pub const PARTS: usize = 9;
-/// Names of classes that are gone are kept for their points as long as there are not many of them.
+/// The most classes that are gone whose names and points are kept.
 const GONE: usize = 1000;
 
 /// The history of a link.
@@ -23,22 +24,22 @@ const GONE: usize = 1000;
 pub struct Past {
     history: History,
     limit: usize,
-    /// Numbers in the history, by name. They stay when classes come and go, so that the history
-    /// need not be written anew. The link itself is 0 and has no name here.
+    /// The number of each class in the history, by name. Numbers stay when classes come and go, so
+    /// that the history need not be rewritten. The link itself is 0 and has no name here.
     numbers: HashMap<String, ClassId>,
-    /// By number; the first is empty.
+    /// The names by number; the first is empty.
     names: Vec<String>,
     /// The latest classes, and their numbers in the history.
     latest: Option<(Arc<Classes>, Vec<ClassId>)>,
-    /// Of the seconds that are in no quarter yet, the times of the worst, by class.
+    /// By class: the percentiles of the worst of the seconds that are in no quarter yet.
     worst: HashMap<ClassId, (Nanos, Nanos)>,
-    /// When these seconds begin, and when the latest ended.
+    /// When these seconds begin and end.
     pending: Option<(Nanos, Nanos)>,
-    /// The clock of the day less that of the loop, in ns.
+    /// The wall clock minus the loop's clock, in ns.
     ahead: i128,
 }
 
-/// What classes did over time: an answer of `/history.json`.
+/// What classes did over time: the answer to `/history.json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Series {
     schema: &'static str,
@@ -48,8 +49,8 @@ pub struct Series {
     unix_ms: Vec<u64>,
     /// How long each step is.
     step_ms: Vec<u64>,
-    /// The class itself, with all classes below it; then those directly below it that have sent
-    /// most.
+    /// First the class itself, with all classes below it; then those directly below it that have
+    /// sent most.
     series: Vec<Line>,
 }
 
@@ -66,7 +67,7 @@ struct Line {
 }
 
 impl Past {
-    /// An empty history that takes at most `limit` bytes, and one second.
+    /// An empty history. It takes at most `limit` bytes, but always keeps the last second.
     pub fn new(limit: usize) -> Past {
         Past {
             history: History::new(vec![String::new()], limit),
@@ -85,12 +86,12 @@ impl Past {
         self.history.memory()
     }
 
-    /// Adds a step, which ended at `unix_ns` by the clock of the day.
+    /// Adds a step, which ended at `unix_ns` by the wall clock.
     pub fn push(&mut self, classes: &Arc<Classes>, step: &Step, unix_ns: u64) {
         self.ahead = i128::from(unix_ns) - i128::from(step.to);
         let quarter = u64::from(QUARTER) * SECOND;
         match self.pending {
-            // A hole: the quarter ends before it.
+            // There is a gap before this step, so the quarter ends.
             Some((_, end)) if end != step.from => self.end_quarter(),
             Some((begin, end)) if end.saturating_sub(begin) >= quarter => self.end_quarter(),
             _ => {}
@@ -110,8 +111,9 @@ impl Past {
         self.latest = Some((classes.clone(), numbers));
     }
 
-    /// What is pending becomes a quarter of a minute. Its times are those of its worst second: from
-    /// percentiles of seconds those of the quarter cannot be computed.
+    /// Makes a quarter of a minute of the seconds that are in no quarter yet. Its percentiles are
+    /// those of its worst second, because those of the quarter cannot be computed from those of its
+    /// seconds.
     fn end_quarter(&mut self) {
         self.history.push_quarter(&std::mem::take(&mut self.worst));
         self.pending = None;
@@ -133,7 +135,7 @@ impl Past {
             }
         }
         if self.names.len() > 2 * classes.tree.len() + GONE {
-            // What classes did that are gone goes to the link.
+            // What classes did that are gone counts for the link.
             let there: HashMap<&str, ClassId> = names().zip(1..).collect();
             self.names = std::iter::once(String::new()).chain(names().map(str::to_owned)).collect();
             self.numbers = there.into_iter().map(|(name, number)| (name.to_owned(), number)).collect();
@@ -146,8 +148,8 @@ impl Past {
         std::iter::once(ROOT).chain(names().map(number)).collect()
     }
 
-    /// The slices that overlap a time, the oldest first. Quarters up to the one that has the oldest
-    /// second, then seconds: no time is there twice.
+    /// The slices that overlap a time, the oldest first: quarters up to the oldest second, then
+    /// seconds. No time is covered twice.
     fn slices(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &Slice> {
         let fine = self.history.seconds().next().map_or(Nanos::MAX, |slice| slice.from);
         let coarse = self.history.quarters().filter(move |slice| slice.from < fine);
@@ -156,13 +158,13 @@ impl Past {
         coarse.chain(seconds).filter(move |slice| slice.to > from && slice.from < to)
     }
 
-    /// A moment of the loop's clock, from one of the clock of the day in ms.
+    /// A time of the wall clock in ms as a time of the loop's clock.
     fn at(&self, unix_ms: u64) -> Nanos {
         let at = i128::from(unix_ms) * 1_000_000 - self.ahead;
         Nanos::try_from(at.max(0)).unwrap_or(Nanos::MAX)
     }
 
-    /// The other way.
+    /// A time of the loop's clock as a time of the wall clock in ms.
     fn unix_ms(&self, at: Nanos) -> u64 {
         u64::try_from((i128::from(at) + self.ahead) / 1_000_000).unwrap_or(0)
     }
@@ -231,13 +233,14 @@ impl Series {
     }
 }
 
-/// To which part of a class the numbers of the history belong.
+/// For each number of the history, the line to which it is added.
 struct Parts(Vec<Option<ClassId>>);
 
 impl Parts {
-    /// The parts of `class`: itself, and the classes directly below it with all that is below them.
+    /// For `class`: a line for itself, and one for each class directly below it with all below
+    /// that.
     fn of(classes: &Classes, numbers: &[ClassId], class: ClassId, count: usize) -> Parts {
-        // What classes did that are gone is the link's.
+        // What classes did that are gone counts for the link.
         let mut parts = vec![(class == ROOT).then_some(ROOT); count];
         let mut found: Vec<Option<ClassId>> = vec![None; classes.tree.len()];
         for at in classes.tree.order().iter().copied() {
@@ -294,7 +297,7 @@ mod tests {
         Step { from: from * SECOND, to: to * SECOND, points: bytes.iter().map(point).collect() }
     }
 
-    /// The clock of the day is 1000 s ahead of the loop's.
+    /// The wall clock is 1000 s ahead of the loop's.
     const AHEAD: u64 = 1_000_000_000_000;
 
     fn push(past: &mut Past, classes: &Arc<Classes>, step: Step) {
@@ -323,7 +326,7 @@ mod tests {
             (&[1_011_000, 1_013_000][..], &[1000, 2000][..])
         );
         assert_eq!((link.series[0].drops[0], link.series[1].drops[0], link.series[1].backlog_bytes[0]), (6, 3, 30));
-        // Times are the class's own, as altq says them: 256 ns for each byte here.
+        // Percentiles are those that altq reports for the class: 256 ns for each byte here.
         assert_eq!((link.series[0].p99_ns[0], link.series[2].p99_ns[0], link.series[2].p50_ns[0]), (1280, 7680, 1000));
         let a = all(&past, "a");
         assert_eq!(got(&a), [("a", &[3200, 400][..]), ("a2", &[2400, 0]), ("a1", &[800, 400])]);
@@ -338,13 +341,13 @@ mod tests {
         assert!(past.series("wan", None, (0, u64::MAX)).is_none());
         push(&mut past, &classes(&[("wan", 0), ("a", 0), ("b", 0)]), step(0, 1, &[0, 100, 200]));
         push(&mut past, &classes(&[("wan", 0), ("c", 0), ("b", 0)]), step(1, 2, &[0, 50, 25]));
-        // What a did is the link's now.
+        // What `a` did counts for the link now.
         let link = all(&past, "wan");
         assert_eq!(got(&link), [("wan", &[2400, 600][..]), ("b", &[1600, 200]), ("c", &[0, 400])]);
-        // And a is found again, when it comes back.
+        // When `a` comes back, what it did counts for it again.
         push(&mut past, &classes(&[("wan", 0), ("a", 0)]), step(2, 3, &[0, 1]));
         assert_eq!(got(&all(&past, "a")), [("a", &[800, 0, 8][..])]);
-        // Many classes that come for a second each do not grow it without end.
+        // Many classes that exist for a second each do not make it grow without end.
         for n in 0..5000_u64 {
             let name = format!("s{n}");
             push(&mut past, &classes(&[("wan", 0), (&name, 0)]), step(3 + n, 4 + n, &[0, 8]));
@@ -372,9 +375,9 @@ mod tests {
         let ends = &series.unix_ms;
         assert!(ends.windows(2).all(|pair| pair[0] < pair[1]), "{ends:?}");
         let first = (series.step_ms[0], series.series[0].got_bit_s[0], series.series[0].p99_ns[0]);
-        // 14 seconds of 10 bytes and one of 100 are 240 bytes in 15 s: 128 bit/s.
+        // 14 seconds of 10 bytes and one of 100: 240 bytes in 15 s are 128 bit/s.
         assert_eq!(first, (15_000, 128, 25_600));
-        // Every second is there once: 400 before the hole, and 20 after it.
+        // Every second is covered once: 400 before the gap, and 20 after it.
         assert_eq!(series.step_ms.iter().sum::<u64>(), 420_000);
         assert_eq!(*ends.last().unwrap(), 1_520_000);
     }

@@ -8,12 +8,12 @@
 //!                                         └──► past ───────► history ─┘               collectors
 //! ```
 //!
-//! It is a client of the control socket (docs/control.md) and asks there what everybody may read.
-//! So nothing that happens here reaches the process that shapes. [`feed`] has the clock and the
-//! socket, [`server`] the browsers; everything between them is pure.
+//! It is a client of the control socket (docs/control.md) and only sends requests that everybody
+//! may send. So nothing that happens here affects the process that shapes. [`feed`] has the clock
+//! and the socket, [`server`] the browsers; everything between them is without clock and I/O.
 //!
-//! docs/web.md describes the paths and their documents. Flows are not among them: a document that
-//! has flows of a class (`altq.top/1`) would be read beside [`stat`], and shown from [`frame`].
+//! docs/web.md describes the paths and their documents. None of them has flows. To add them, read
+//! `altq.top/1` as [`stat`] reads its document, and put the flows into [`frame`].
 
 #![forbid(unsafe_code)]
 
@@ -30,5 +30,5 @@ pub mod server;
 pub mod stat;
 pub mod watch;
 
-/// Bytes that several clients may wait for; they are in memory once.
+/// The body of a response. If several clients wait for it, it is in memory only once.
 pub type Body = std::sync::Arc<[u8]>;

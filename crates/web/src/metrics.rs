@@ -1,8 +1,8 @@
 //! Metrics for Prometheus and others, as OpenMetrics 1.0 or in Prometheus' older text form.
 //!
-//! The only labels are link, class, reason and quantile: never a flow or an address, so that the
-//! number of time series is that of the classes. Every class has the figures of those below it in
-//! its own; sums are taken over `altq_class_info{leaf="true"}`.
+//! Labels are names of links and classes, reasons and the like, never a flow or an address. So the
+//! number of time series grows only with that of the classes. The figures of a class include those
+//! of the classes below it; to add classes up, select leaves by `altq_class_info{leaf="true"}`.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -13,7 +13,7 @@ use altq_engine::units::Nanos;
 use crate::frame::Frame;
 use crate::stat::{Class, Link};
 
-/// The form of the text.
+/// The format of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// OpenMetrics 1.0.
@@ -23,7 +23,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form for a client that accepts these types; the older one if it does not ask for
+    /// The format for a client that accepts these types: the older one unless it asks for
     /// OpenMetrics.
     pub fn accepted(accept: Option<&str>) -> Form {
         let asks = accept.is_some_and(|accept| {
@@ -58,7 +58,7 @@ struct Writer {
     out: String,
 }
 
-/// A number as a sample has it.
+/// The value of a sample.
 #[derive(Clone, Copy, Debug)]
 enum Number {
     Whole(u64),
@@ -73,7 +73,7 @@ impl fmt::Display for Number {
         match *self {
             Number::Whole(number) => write!(f, "{number}"),
             Number::Time(time) => write!(f, "{}.{:09}", time / 1_000_000_000, time % 1_000_000_000),
-            // Eighths have three decimals at most.
+            // An eighth has at most three decimals.
             Number::Bits(bits) if bits.is_multiple_of(8) => write!(f, "{}", bits / 8),
             Number::Bits(bits) => write!(f, "{}.{:03}", bits / 8, bits % 8 * 125),
         }
@@ -81,7 +81,7 @@ impl fmt::Display for Number {
 }
 
 impl Writer {
-    /// Begins a family. `name` is that of the family, without `_total` and `_info`.
+    /// Begins a family. `name` is without `_total` and `_info`.
     fn family(&mut self, name: &str, kind: Kind, unit: &str, help: &str) {
         let (name, word) = match (self.form, kind) {
             (Form::OpenMetrics, Kind::Counter) => (name.to_owned(), "counter"),
@@ -89,7 +89,7 @@ impl Writer {
             (_, Kind::Gauge) => (name.to_owned(), "gauge"),
             (_, Kind::Summary) => (name.to_owned(), "summary"),
             (Form::OpenMetrics, Kind::Info) => (name.to_owned(), "info"),
-            // The older form has no such kind: it is a gauge that is always 1.
+            // The older format does not have this kind: it is written as a gauge that is always 1.
             (Form::Text, Kind::Info) => (format!("{name}_info"), "gauge"),
         };
         _ = writeln!(self.out, "# TYPE {name} {word}");
@@ -105,8 +105,8 @@ impl Writer {
     }
 }
 
-/// A label's value: backslash, quote and newline are escaped; other control characters, which no
-/// name has, become U+FFFD.
+/// A label's value: backslash, quote and newline are escaped; other control characters become
+/// U+FFFD (names do not have them).
 pub fn escaped(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for c in value.chars() {
@@ -128,8 +128,8 @@ struct Row<'a> {
     leaf: bool,
 }
 
-/// The classes of all links. Where two of a link have the same name, which may be that of the link,
-/// the first is meant: a time series is there once.
+/// The classes of all links. If two classes of a link have the same name, only the first one is
+/// written, so that no time series appears twice.
 fn rows(links: &[Link]) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for link in links {
@@ -153,7 +153,7 @@ pub fn text(frame: &Frame, form: Form) -> String {
     writer.sample("altq_control_up", "", Number::Whole(u64::from(frame.status.is_some())));
     status(&mut writer, frame);
     if let Some(reserved) = &frame.reserved {
-        writer.family("altq_reservation_active", Kind::Gauge, "", "Reservations that stand below a class.");
+        writer.family("altq_reservation_active", Kind::Gauge, "", "The number of reservations below a class.");
         for place in reserved {
             let labels = format!("{{link=\"{}\",class=\"{}\"}}", escaped(&place.link), escaped(&place.class));
             writer.sample("altq_reservation_active", labels, Number::Whole(place.active));
@@ -177,7 +177,13 @@ fn status(writer: &mut Writer, frame: &Frame) {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_bypass_active", labels, Number::Whole(u64::from(link.state == BYPASS)));
     }
-    writer.family("altq_config_drift", Kind::Gauge, "", "How much the kernel shows otherwise than it was asked for.");
+    writer.family(
+        "altq_config_drift",
+        Kind::Gauge,
+        "",
+        "In how many places the kernel differs from what was asked \
+                                                         for.",
+    );
     for link in &status.links {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_config_drift", labels, Number::Whole(link.drift.len() as u64));
@@ -277,7 +283,7 @@ fn gauges(writer: &mut Writer, rows: &[Row<'_>]) {
     }
 }
 
-/// What the policy says of classes.
+/// The metrics of what the policy promises to classes.
 fn promises(writer: &mut Writer, rows: &[Row<'_>]) {
     families(
         writer,
@@ -287,9 +293,13 @@ fn promises(writer: &mut Writer, rows: &[Row<'_>]) {
             ("altq_class_guarantee_bytes_per_second", "bytes_per_second", "What the policy guarantees.", |class| {
                 class.guaranteed_bit_s.map(Number::Bits)
             }),
-            ("altq_class_ceiling_bytes_per_second", "bytes_per_second", "What the policy lets it reach.", |class| {
-                class.ceiling_bit_s.map(Number::Bits)
-            }),
+            (
+                "altq_class_ceiling_bytes_per_second",
+                "bytes_per_second",
+                "The highest rate that the policy lets the \
+                                                                         class reach.",
+                |class| class.ceiling_bit_s.map(Number::Bits),
+            ),
             (
                 "altq_class_delay_bound_seconds",
                 "seconds",
@@ -298,7 +308,7 @@ fn promises(writer: &mut Writer, rows: &[Row<'_>]) {
             ),
         ],
     );
-    writer.family("altq_class", Kind::Info, "", "Where a class stands; leaf: no class is below it.");
+    writer.family("altq_class", Kind::Info, "", "The class above, and the scheduler; leaf: no class is below it.");
     for row in rows {
         let parent = escaped(row.class.parent.as_deref().unwrap_or_default());
         let scheduler = escaped(row.class.scheduler.as_deref().unwrap_or_default());
@@ -399,7 +409,7 @@ mod tests {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("\n# EOF\n"));
-        // What is not known is left out, and a time series is there once.
+        // Unknown figures are left out, and no time series appears twice.
         assert!(!text.contains(r#"altq_class_wire_bytes_total{link="wan",class="wan"}"#), "{text}");
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let series: HashSet<&str> = samples.iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();

@@ -1,5 +1,5 @@
-//! The page: one document with its style and its script inside, which asks for nothing but the
-//! paths of this server.
+//! The page: one document with its style and its script inside. It sends requests only to this
+//! server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,7 +27,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Puts the parts together.
+    /// Makes the page of its parts.
     pub fn new() -> Page {
         let script = format!("\"use strict\";\n{}", SCRIPTS.concat());
         let text = HTML.replacen("/*STYLE*/", STYLE, 1).replacen("/*SCRIPT*/", &script, 1);
@@ -47,7 +47,8 @@ impl Default for Page {
     }
 }
 
-/// The source of an inline element that a policy allows (Content Security Policy Level 3, 2.3.1).
+/// The expression by which a policy allows an inline element (Content Security Policy Level 3,
+/// 2.3.1).
 fn hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
 }
@@ -71,7 +72,7 @@ mod tests {
         assert!(!text.contains("/*STYLE*/") && !text.contains("/*SCRIPT*/"));
     }
 
-    /// Names are written as text, never as markup.
+    /// The script writes names as text, never as markup.
     #[test]
     fn nothing_is_read_as_markup() {
         let (text, _) = page();
@@ -100,7 +101,7 @@ mod tests {
             assert!(policy.contains(&hash(&inside(tag))), "{tag}");
             assert_eq!(text.matches(&format!("<{tag}")).count(), 1, "{tag}");
         }
-        // FIPS 180-4, the hash of nothing, in base64.
+        // The SHA-256 of the empty text (FIPS 180-4), in base64.
         assert_eq!(hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
     }
 }

@@ -1,5 +1,5 @@
-//! `altq.stat/1` as the control socket gives it (docs/run.md). What is not shown is left out of the
-//! types. Fields that an older altq does not have are optional.
+//! `altq.stat/1` from the control socket (docs/run.md). The types have only what is shown. Fields
+//! that an older altq does not have are optional.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,8 +31,8 @@ pub struct Link {
     /// What the loop did.
     #[serde(default, rename = "loop")]
     pub work: Work,
-    /// The classes; the first is the link itself. Each has the figures of those below it in its
-    /// own.
+    /// The classes; the first is the link itself. The figures of a class include those of the
+    /// classes below it.
     pub classes: Vec<Class>,
 }
 
@@ -42,7 +42,7 @@ pub struct Device {
     /// Frames that were lost there.
     #[serde(default)]
     pub device_dropped: u64,
-    /// How late a timer was at most, in ns.
+    /// The most that a timer was late, in ns.
     #[serde(default)]
     pub timer_late_max_ns: Nanos,
 }
@@ -50,10 +50,10 @@ pub struct Device {
 /// What the loop of a link did.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Work {
-    /// How often a timer had passed when it was woken.
+    /// How often the loop was woken by a timer.
     #[serde(default)]
     pub timers: u64,
-    /// How late it was then, all times together, in ns.
+    /// The sum of how late these timers were, in ns.
     #[serde(default)]
     pub timer_late_total_ns: Option<Nanos>,
 }
@@ -73,7 +73,7 @@ pub struct Class {
     pub sent_packets: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// What the link charged for them.
+    /// The bytes that the link charged for them.
     #[serde(default)]
     pub sent_wire_bytes: Option<u64>,
     /// Packets dropped since the start, by reason.
@@ -121,7 +121,7 @@ pub struct Sojourn {
     pub max: Nanos,
 }
 
-/// The longest that packets may wait; `None` where nothing is promised.
+/// The longest that packets may wait; `None` if nothing is promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Bound {
     /// A packet of a source that keeps to the class's guarantee.
@@ -133,7 +133,8 @@ pub struct Bound {
 }
 
 impl Class {
-    /// What the link charged for the bytes that were sent, or these where it does not say that.
+    /// The charged bytes of what was sent; the sent bytes themselves if altq does not report
+    /// charged ones.
     pub fn wire_bytes(&self) -> u64 {
         self.sent_wire_bytes.unwrap_or(self.sent_bytes)
     }
@@ -145,7 +146,8 @@ impl Class {
 }
 
 impl Link {
-    /// Its classes as a tree. Where several have a name, the first of them is meant by `parent`.
+    /// Its classes as a tree. If several classes have the same name, a `parent` of that name means
+    /// the first of them.
     ///
     /// # Errors
     /// If they are no tree.
@@ -168,7 +170,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// A line of `altq run --json` of an older altq, without what was added since.
+    /// A line of `altq run --json` of an older altq, without fields that were added since.
     const LINE: &str = r#"{"schema":"altq.stat/1","links":[{"name":"up","state":"shaping","at_ns":36729728481726,
         "unix_ns":1795398822337366913,"interval_ns":500156617,"last":false,"device":{"device_dropped":3,
         "timer_late_max_ns":156027},"classes":[

@@ -1,4 +1,4 @@
-//! What the classes of a link did between two documents about it.
+//! What the classes of a link did between two successive documents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use altq_monitor::tree::TreeError;
 use crate::frame::{Classes, More, Row};
 use crate::stat::{self, Class};
 
-/// Between two documents that are further apart there is a hole in the history: an average over so
-/// long a time would hide what happened.
+/// If two documents are further apart than this, the history gets a gap: an average over so long a
+/// time would hide what happened.
 const HOLE: Nanos = 60 * SECOND;
 
 /// What a class has done since the start.
@@ -51,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// True for counters that have begun anew since `old`.
+    /// True if the counters have begun anew since `old`.
     fn is_less(&self, old: &Counts) -> bool {
         self.sent_packets < old.sent_packets || self.drops < old.drops
     }
@@ -74,18 +74,18 @@ pub struct Step {
     pub from: Nanos,
     /// When it ended.
     pub to: Nanos,
-    /// Without what the classes below did.
+    /// By class, without the classes below it.
     pub points: Vec<Point>,
 }
 
-/// What a document says that the one before did not.
+/// How a document differs from the previous one.
 #[derive(Clone, Debug, Default)]
 pub struct News {
-    /// True if the classes, or what they are promised, are others.
+    /// True if the classes or their promises have changed.
     pub classes: bool,
-    /// The classes with other figures.
+    /// The classes whose figures have changed.
     pub changed: Vec<ClassId>,
-    /// What happened in between; `None` if that is not known.
+    /// What happened between the two; `None` if that is not known.
     pub step: Option<Step>,
     /// True if the counters have begun anew: altq has started again.
     pub anew: bool,
@@ -97,7 +97,7 @@ fn described(link: &stat::Link) -> Result<Classes, TreeError> {
     Ok(Classes { tree: link.tree()?, more: link.classes.iter().map(more).collect() })
 }
 
-/// The gauges of a class.
+/// The figures of a class that are not differences of counters.
 fn gauges(class: &Class) -> Row {
     Row {
         p50: class.sojourn_ns.p50,
@@ -110,8 +110,8 @@ fn gauges(class: &Class) -> Row {
 }
 
 impl Watch {
-    /// The first document about a link. It says how fast its classes are, but not what happened
-    /// before.
+    /// Begins with the first document about a link. It has the classes' rates, but not what
+    /// happened before.
     ///
     /// # Errors
     /// If its classes are no tree.
@@ -136,18 +136,18 @@ impl Watch {
         &self.rows
     }
 
-    /// The time that the figures are about, in ns.
+    /// The length of the step that the figures cover, in ns.
     pub fn step(&self) -> Nanos {
         self.step
     }
 
-    /// The next document.
+    /// Takes the next document.
     ///
     /// # Errors
     /// If its classes are no tree. Then nothing is taken from it.
     pub fn next(&mut self, link: &stat::Link) -> Result<News, TreeError> {
         if link.at_ns == self.at {
-            // altq has not counted since.
+            // altq has not read its counters since the previous document.
             return Ok(News::default());
         }
         let classes = described(link)?;
@@ -172,7 +172,7 @@ impl Watch {
         Ok(News { classes: !same, changed, step, anew })
     }
 
-    /// The counters before, of other classes, by name. A class that was not there has none.
+    /// The previous counters, matched to the new classes by name. A new class starts at 0.
     fn before(&self, classes: &Classes) -> Vec<Counts> {
         let old = self.classes.tree.classes().iter().zip(&self.counts).skip(1);
         let by_name: HashMap<&str, Counts> = old.map(|(class, counts)| (class.name.as_str(), *counts)).collect();
@@ -223,7 +223,7 @@ fn figures(classes: &Classes, link: &stat::Link, more: &[Counts], time: Nanos) -
         .map(|((class, more), (borrowed, lent))| Row {
             received_bit_s: rate(more.received_bytes, time),
             got_bit_s: rate(more.wire_bytes, time),
-            // What classes below it borrowed from one another stays inside.
+            // What classes below it borrowed from one another does not count.
             borrowed_bit_s: rate(borrowed.saturating_sub(lent), time),
             lent_bit_s: rate(lent.saturating_sub(borrowed), time),
             drops: more.drops,
@@ -289,7 +289,8 @@ mod tests {
             (step.from, step.to, step.points[2].sent_bytes, step.points[3].sent_bytes),
             (SECOND, 3 * SECOND, 0, 8500)
         );
-        // The same document again says nothing; one in which nothing was sent changes the figures.
+        // The same document again changes nothing; a later one in which nothing was sent changes
+        // the figures.
         assert!(watch.next(&link(3 * SECOND, [0; 4])).unwrap().changed.is_empty());
         let idle = watch.next(&link(4 * SECOND, [525, 8500, 5000, 10_975])).unwrap();
         assert_eq!((idle.changed.len(), watch.rows()[3].got_bit_s), (6, 0));
@@ -303,13 +304,13 @@ mod tests {
         assert!(news.anew);
         let sent = |step: &Step| step.points.iter().map(|point| point.sent_bytes).collect::<Vec<_>>();
         assert_eq!(sent(&news.step.unwrap()), [0, 1000, 0, 0, 0, 2000]);
-        // Bulk goes after it has sent 500 bytes more, and a new class comes.
+        // `bulk` is removed after it has sent 500 bytes more, and a new class is added.
         let mut other = link(3 * SECOND, [1000, 0, 500, 2000]);
         other.classes[4] = class("new", Some("wan"), 0, 700);
         other.classes[0].sent_bytes += 700;
         let news = watch.next(&other).unwrap();
         assert!(news.classes && !news.anew);
-        // What a class did that is gone stays in the class above it.
+        // What a removed class did stays in the class above it.
         assert_eq!(sent(&news.step.unwrap()), [0, 0, 500, 0, 700, 0]);
         // After a long silence the figures are right, but nothing goes into the history.
         let news = watch.next(&link(3 * SECOND + HOLE + 1, [1000, 0, 500, 2000])).unwrap();

@@ -1,8 +1,7 @@
-//! By which names a client may call the server. A page of another site can make a browser look its
-//! own name up as our address, and would then read what we answer (DNS rebinding). It cannot choose
-//! what the browser calls us by: that is its own name. So only names are answered that nobody else
-//! has: loopback names, the address to which the client has connected, and those that the one who
-//! runs this has written.
+//! The names by which a client may call the server. Another site can let its own name point to our
+//! address, and its page could then read our answers (DNS rebinding). But the browser sends that
+//! site's name as the host. So requests are answered only for names that no other site has:
+//! loopback names, the address to which the client has connected, and the names given by `--host`.
 
 use std::net::IpAddr;
 
@@ -18,13 +17,13 @@ impl Hosts {
         Hosts { others: others.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect() }
     }
 
-    /// True if a client that has connected to `local` may call the server so. The port does not
-    /// count: a tunnel has one of its own.
+    /// True if a client that has connected to `local` may call the server by this name. The port
+    /// does not count: a tunnel has its own.
     pub fn include(&self, host: &str, local: IpAddr) -> bool {
         let Some(name) = without_port(host) else { return false };
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        // Only an IPv6 address stands in brackets, and always.
+        // An IPv6 address is always in brackets, and nothing else is.
         let address = match bare {
             Some(bare) => bare.parse().ok().filter(IpAddr::is_ipv6),
             None => name.parse().ok().filter(IpAddr::is_ipv4),
@@ -36,12 +35,12 @@ impl Hosts {
     }
 }
 
-/// The address of a socket for both families, as a client writes it.
+/// The address of a socket for both families in the form that a client writes.
 fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// The name of `name:port`; `None` if what stands behind the colon is no port.
+/// The name of `name:port`; `None` if no port follows the colon.
 fn without_port(host: &str) -> Option<&str> {
     let name_end = host.rfind(']').map_or(0, |at| at + 1);
     let (name, port) = match host.get(name_end..)?.rfind(':') {

@@ -1,12 +1,12 @@
-//! Requests: a bounded head, no body, and of its fields only those that are needed.
+//! Requests: a bounded head and no body. Only the fields that are needed are read.
 
 use httparse::{EMPTY_HEADER, Header};
 
 use super::response::Status;
 
-/// Bytes that the head of a request may have.
+/// The most bytes of the head of a request.
 pub const MOST_BYTES: usize = 8 << 10;
-/// Fields that it may have.
+/// The most fields of a head.
 const MOST_FIELDS: usize = 64;
 
 /// A request that can be answered.
@@ -16,13 +16,13 @@ pub struct Request {
     pub head: bool,
     /// The path, without the query.
     pub path: String,
-    /// What stands behind the question mark.
+    /// What follows the question mark.
     pub query: String,
-    /// What it calls the server.
+    /// The name by which it calls the server.
     pub host: String,
     /// The types that it accepts.
     pub accept: Option<String>,
-    /// Whether a page of another site asks (Fetch Metadata, `Sec-Fetch-Site`).
+    /// The site from which the request comes (Fetch Metadata, `Sec-Fetch-Site`).
     pub site: Option<String>,
 }
 
@@ -33,11 +33,11 @@ pub enum Asked {
     Partly,
     /// A request.
     Whole(Box<Request>),
-    /// Something that is refused.
+    /// A request that is refused.
     Wrong(Status),
 }
 
-/// Reads what has come of a request.
+/// Reads the part of a request that has come.
 pub fn read(bytes: &[u8]) -> Asked {
     let mut fields = [EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -63,11 +63,11 @@ fn whole(request: &httparse::Request<'_, '_>) -> Result<Request, Status> {
     };
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    // RFC 9112 3.2: only proxies are asked by a whole address.
+    // RFC 9112 3.2: only requests to proxies have a whole address.
     if !path.starts_with('/') {
         return Err(Status::Bad);
     }
-    // RFC 9112 3.2: a request with none, or with two, is answered with 400.
+    // RFC 9112 3.2: a request without a host, or with two, is answered with 400.
     let mut hosts = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("host"));
     let (Some(host), None) = (hosts.next().and_then(text), hosts.next()) else { return Err(Status::Bad) };
     let field = |name: &str| {
@@ -89,20 +89,20 @@ fn text<'a>(field: &Header<'a>) -> Option<&'a str> {
 }
 
 impl Request {
-    /// A value of the query, with `%XX` and `+` read; the first of its name.
+    /// The first value of this name in the query, with `%XX` and `+` decoded.
     pub fn value(&self, name: &str) -> Option<String> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.filter(|(key, _)| *key == name).map(|(_, value)| decoded(value)).next()
     }
 
-    /// True if a page of another site has made a browser ask this. Browsers that do not say it are
-    /// believed; they keep the answer from that page anyway.
+    /// True if a page of another site has made a browser send this. Old browsers do not tell; they
+    /// keep the answer from that page anyway.
     pub fn is_foreign(&self) -> bool {
         self.site.as_deref().is_some_and(|site| !matches!(site, "same-origin" | "none"))
     }
 }
 
-/// Text in which `+` is a space and `%XX` a byte. What is no such text becomes U+FFFD.
+/// Decodes `+` to a space and `%XX` to a byte. Bytes that are not text become U+FFFD.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

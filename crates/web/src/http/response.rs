@@ -1,4 +1,5 @@
-//! Responses. Each says that nothing is to be kept, guessed or framed, and ends its connection.
+//! Responses. Each forbids browsers to store it, to guess its type and to show it in a frame, and
+//! ends its connection.
 
 use std::fmt::Write;
 
@@ -7,13 +8,13 @@ use crate::Body;
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Here it is.
+    /// The response has what was asked for.
     Ok,
-    /// No request, or one that cannot be read.
+    /// The request cannot be read.
     Bad,
-    /// A page of another site asks.
+    /// A page of another site has asked.
     Forbidden,
-    /// Nothing has this path, link or class.
+    /// There is no such path, link or class.
     NotFound,
     /// Neither GET nor HEAD.
     Method,
@@ -23,12 +24,12 @@ pub enum Status {
     Misdirected,
     /// The head is too long.
     TooLarge,
-    /// There are no figures now, or as many clients as there may be.
+    /// There are no figures now, or too many clients.
     Unavailable,
 }
 
 impl Status {
-    /// Its number and its words.
+    /// Its number and its name.
     pub fn line(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",
@@ -61,11 +62,11 @@ pub struct Response {
 pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 /// The type of JSON.
 pub const JSON: &str = "application/json; charset=utf-8";
-/// What a browser may do with what is no page: nothing.
+/// For responses that are not the page: a browser may load nothing.
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 impl Response {
-    /// A body.
+    /// A successful response with this body.
     pub fn ok(kind: &'static str, body: Body) -> Response {
         Response { status: Status::Ok, kind, body, policy: None }
     }

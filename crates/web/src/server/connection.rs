@@ -1,4 +1,4 @@
-//! A client: what has come from it, and what it has not taken yet.
+//! A client's connection: what has come from the client, and what it has not received yet.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -20,7 +20,7 @@ pub(super) struct Connection {
     stream: TcpStream,
     state: State,
     opened: Instant,
-    /// When it last sent or took something.
+    /// When it last sent or received something.
     active: Instant,
     broken: bool,
 }
@@ -28,16 +28,17 @@ pub(super) struct Connection {
 enum State {
     /// Its request is not complete.
     Asks(Vec<u8>),
-    /// It takes a response.
+    /// A response is being sent to it.
     Takes(Outgoing),
-    /// It is told what changes: what it is taking, and the frame that it knows then.
+    /// It watches: the event that is being sent to it, and the frame that it knows after that.
     Watches(Option<Outgoing>, u64),
-    /// It has all. What it still sends is thrown away for a while: if the connection ended with
-    /// bytes that nobody has read, the kernel would take back what the client has not read.
+    /// It has received everything. What it still sends is thrown away for a while: if the
+    /// connection were closed with unread bytes, the kernel would discard what the client has not
+    /// read yet.
     Done(Instant),
 }
 
-/// Two parts, and how much of them was taken.
+/// Two parts, and how much of them has been received.
 struct Outgoing {
     head: Vec<u8>,
     body: Body,
@@ -62,7 +63,7 @@ impl Connection {
         Connection { stream, state: State::Asks(Vec::new()), opened: now, active: now, broken: false }
     }
 
-    /// What to wait for.
+    /// The events of the socket to wait for.
     pub fn wants(&self) -> PollFlags {
         match &self.state {
             State::Takes(_) | State::Watches(Some(_), _) => PollFlags::OUT,
@@ -70,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// When it is to be dropped unless it does something before.
+    /// When it will be dropped unless it does something before.
     pub fn deadline(&self, limits: &Limits) -> Option<Instant> {
         let whole = |outgoing: &Outgoing| (self.active + limits.stuck).min(outgoing.begun + limits.whole);
         match &self.state {
@@ -98,7 +99,7 @@ impl Connection {
         self.opened
     }
 
-    /// The bytes that it takes, and since when.
+    /// The body that it is receiving, and since when.
     pub fn waiting(&self) -> Option<(&Body, Instant)> {
         match &self.state {
             State::Takes(outgoing) | State::Watches(Some(outgoing), _) => Some((&outgoing.body, outgoing.begun)),
@@ -106,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Handles what has happened. `room` says whether one more client may watch.
+    /// Handles events. `room`: whether one more client may watch.
     pub fn work(&mut self, flags: PollFlags, now: Instant, site: &Site, room: bool) {
         if flags.is_empty() {
             return;
@@ -115,7 +116,7 @@ impl Connection {
             State::Asks(_) => self.receive(now, site, room),
             State::Takes(_) | State::Watches(Some(_), _) => {
                 if flags.intersects(PollFlags::ERR | PollFlags::HUP) {
-                    // Nobody will take the rest.
+                    // Nobody will receive the rest.
                     self.broken = true;
                 } else {
                     self.send(now);
@@ -125,13 +126,13 @@ impl Connection {
         }
     }
 
-    /// Sends a client that watches what it does not know, if it has taken all before.
+    /// Sends a client that watches the next event, if it has received the one before.
     pub fn tell(&mut self, frame: &Frame, now: Instant) {
         let State::Watches(outgoing @ None, known) = &mut self.state else { return };
         if *known >= frame.seq {
             return;
         }
-        // Who has missed a frame gets all that is known, never a queue of what it missed.
+        // A client that has missed a frame gets everything, never a queue of missed events.
         let body = if known.checked_add(1) == Some(frame.seq) { frame.change() } else { frame.snapshot() };
         *known = frame.seq;
         *outgoing = Some(Outgoing { head: Vec::new(), body: body.clone(), taken: 0, begun: now });
@@ -139,7 +140,8 @@ impl Connection {
         self.send(now);
     }
 
-    /// Drops a client that was too slow. One that has sent a part of a request is told so.
+    /// Drops a client that was too slow. If it has sent a part of a request, it gets a response
+    /// first.
     pub fn expire(&mut self, now: Instant) {
         match &self.state {
             State::Asks(bytes) if !bytes.is_empty() => {
@@ -170,7 +172,7 @@ impl Connection {
                             }
                             Answer::Events if room => self.watch(&site.frame(), now),
                             Answer::Events => {
-                                let why = "as many clients are told of changes as may be; try again later";
+                                let why = "too many clients watch already; try again later";
                                 self.respond(&Response::error(Status::Unavailable, why), false, now);
                             }
                         }
@@ -228,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Throws away what a client sends that has nothing more to say.
+    /// Throws away what a client still sends after its request.
     fn discard(&mut self) {
         let mut piece = [0; PIECE];
         match self.stream.read(&mut piece) {
@@ -239,9 +241,9 @@ impl Connection {
         }
     }
 
-    /// How long a client may do nothing, at most, from now on.
+    /// How long the client may still do nothing.
     pub fn rests(&self, limits: &Limits, now: Instant) -> Option<Duration> {
-        // A millisecond more, so that the time has passed then.
+        // A millisecond more, so that the deadline has passed for certain.
         Some(self.deadline(limits)?.saturating_duration_since(now) + Duration::from_millis(1))
     }
 }

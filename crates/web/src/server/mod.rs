@@ -1,9 +1,9 @@
 //! Answers browsers and collectors, all of them in one thread.
 //!
-//! No client can hold up another one, or grow the process. Sockets do not block; a client has one
-//! request, of a bounded length and within a bounded time, and one response, of which others may
-//! share the body. A client that watches is sent the newest event when it has taken the one before:
-//! whoever is late misses some, and who takes nothing for [`Limits::stuck`] is dropped.
+//! No client can hold up another one, or make the process grow. Sockets do not block. A client has
+//! one request, of bounded length and time, and one response, whose body others may share. A client
+//! that watches is sent the newest event when it has received the one before. So a slow client
+//! misses events, and one that receives nothing for [`Limits::stuck`] is dropped.
 
 mod connection;
 pub mod site;
@@ -21,22 +21,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use connection::Connection;
 use site::Site;
 
-/// What clients may cost.
+/// The limits of what clients may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most connections at a time.
     pub connections: usize,
-    /// The most of them that are told what changes.
+    /// The most clients that watch.
     pub watching: usize,
     /// How long a request may take to come.
     pub asking: Duration,
-    /// How long a client may take nothing of what it is sent.
+    /// How long a client may receive nothing of what it is sent.
     pub stuck: Duration,
-    /// How long it may take for one response or event.
+    /// How long one response or event may take in all.
     pub whole: Duration,
     /// How long a connection stays open after its response, for what the client still sends.
     pub lingering: Duration,
-    /// Bytes of responses that wait. One response may be larger.
+    /// The most bytes of responses that wait. A single response may be larger.
     pub memory: usize,
 }
 
@@ -56,7 +56,7 @@ impl Default for Limits {
     }
 }
 
-/// How long no client is accepted when the process has no descriptor left.
+/// How long no client is accepted after the process had no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A server.
@@ -144,7 +144,7 @@ impl Server {
         Ok(())
     }
 
-    /// Forgets how often it was woken.
+    /// Reads all wake-ups.
     fn drain(&mut self) {
         let mut piece = [0; 64];
         while matches!(self.woken.read(&mut piece), Ok(count) if count > 0) {}
@@ -152,7 +152,8 @@ impl Server {
 
     /// Accepts the clients that wait.
     fn accept(&mut self, now: Instant) {
-        // As many in a turn as there may be: others are not kept waiting for longer.
+        // At most as many in a turn as there may be connections, so that others do not wait for
+        // long.
         for _ in 0..self.limits.connections.max(1) {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
@@ -167,7 +168,7 @@ impl Server {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            // Events are small, and go out at once. Without it they would only be a little later.
+            // Events are small and are sent at once. If this fails, they only come a little later.
             let _ = stream.set_nodelay(true);
             if self.clients.len() >= self.limits.connections && !self.make_room() {
                 // It is closed.
@@ -177,7 +178,7 @@ impl Server {
         }
     }
 
-    /// Drops the client that has been asking for longest, if there is one.
+    /// Drops the client whose request has been incomplete for longest, if there is one.
     fn make_room(&mut self) -> bool {
         let asking = self.clients.iter().enumerate().filter(|(_, client)| client.is_asking());
         let Some((at, _)) = asking.min_by_key(|(_, client)| client.opened()) else { return false };
@@ -185,13 +186,14 @@ impl Server {
         true
     }
 
-    /// Drops the clients that have waited longest while responses that wait need too much memory.
+    /// Drops clients, those that have waited longest first, until the responses that wait fit into
+    /// the memory limit.
     fn bound_memory(&mut self) {
         loop {
             let mut seen: HashSet<*const u8> = HashSet::new();
             let (mut bytes, mut bodies) = (0_usize, 0_usize);
             for (body, _) in self.clients.iter().filter_map(Connection::waiting) {
-                // A body for which several clients wait is in memory once.
+                // A body for which several clients wait is counted once.
                 if seen.insert(Arc::as_ptr(body).cast()) {
                     bytes = bytes.saturating_add(body.len());
                     bodies += 1;

@@ -1,4 +1,4 @@
-//! What stands at which path.
+//! The answers for each path.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::http::{Hosts, Request, Response, Status};
 use crate::metrics::Form;
 use crate::page::Page;
 
-/// A frame that is older has no figures of now. altq may take 20 s for an answer.
+/// A frame older than this is not shown as current. altq may take 20 s for an answer.
 const STALE_MS: u64 = 30_000;
 
 /// All that clients may ask for.
@@ -32,7 +32,7 @@ pub enum Answer {
 }
 
 impl Site {
-    /// What the board shows, for clients that call the server by one of these names.
+    /// A site that shows the board to clients that call the server by one of these names.
     pub fn new(board: Arc<Board>, hosts: Hosts) -> Site {
         Site { board, page: Page::new(), hosts }
     }
@@ -45,7 +45,7 @@ impl Site {
     /// Answers a client that has connected to `local`.
     pub fn answer(&self, request: &Request, local: IpAddr) -> Answer {
         if !self.hosts.include(&request.host, local) {
-            let why = "this server has no such name; say it with --host";
+            let why = "this server does not have this name; give it with --host";
             return Answer::Response(Response::error(Status::Misdirected, why));
         }
         if request.path != "/" && request.is_foreign() {
@@ -111,7 +111,7 @@ impl Site {
     }
 }
 
-/// What is answered instead of figures that are old: a collector must not take them for new ones.
+/// The answer instead of old figures: a collector must not take them for new ones.
 fn late(frame: &Frame) -> Option<Response> {
     let late = unix_ms().saturating_sub(frame.unix_ms);
     (late > STALE_MS).then(|| {
@@ -120,7 +120,8 @@ fn late(frame: &Frame) -> Option<Response> {
     })
 }
 
-/// A moment of a query in ms since 1970; `None` if it is none. Below zero: before now.
+/// A time from the query, in ms since 1970; `None` if it cannot be read. A negative one is relative
+/// to now.
 fn moment(request: &Request, name: &str, otherwise: u64, now: u64) -> Option<u64> {
     let Some(text) = request.value(name) else { return Some(otherwise) };
     let seconds: i64 = text.parse().ok()?;

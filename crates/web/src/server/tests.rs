@@ -24,7 +24,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts one that shows so many classes.
+    /// Starts a server that shows so many classes.
     fn start(limits: Limits, classes: usize) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -75,7 +75,7 @@ impl Running {
         stream
     }
 
-    /// Sends this, and returns all that is answered.
+    /// Sends this, and returns the whole answer.
     fn ask(&self, text: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(text.as_bytes()).unwrap();
@@ -88,7 +88,7 @@ impl Running {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
-    /// A client that is told what changes, and has read the head of the answer.
+    /// A client that watches, and has read the head of the answer.
     fn watch(&self) -> BufReader<TcpStream> {
         let mut stream = self.connect();
         stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -154,12 +154,12 @@ fn each_change_reaches_those_who_watch() {
         running.show(seq);
         assert_eq!(event(&mut reader), ("change".to_owned(), seq));
     }
-    // Who goes is forgotten.
+    // A client that closes is forgotten.
     drop(reader);
     running.until("one that has gone", || running.clients() == 0);
 }
 
-/// A client that takes nothing for a while gets the newest then, and no queue of what it missed.
+/// A client that reads nothing for a while then gets the newest event, and no queue of missed ones.
 #[test]
 fn who_is_late_gets_the_newest() {
     let running = Running::start(Limits { stuck: Duration::from_secs(20), ..SMALL }, 50_000);
@@ -185,7 +185,7 @@ fn who_takes_nothing_is_dropped_and_holds_nobody_up() {
     let running = Running::start(SMALL, 50_000);
     let stalled: Vec<_> = (0..8).map(|_| running.watch()).collect();
     let mut readers: Vec<_> = (0..8).map(|_| running.watch()).collect();
-    // As many as there may be.
+    // No more clients may watch.
     assert!(running.get("/events").starts_with("HTTP/1.1 503 "));
     let mut seq = 1;
     readers.iter_mut().for_each(|reader| assert_eq!(event(reader).1, 1));
@@ -211,7 +211,7 @@ fn half_requests_are_told_so_and_make_room() {
     let mut answer = String::new();
     half.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    // One byte at a time does not help: the time is that of the whole request.
+    // Sending one byte at a time does not help: the limit is for the whole request.
     let mut slow = running.connect();
     let begun = Instant::now();
     let mut taken = 0;
@@ -220,7 +220,7 @@ fn half_requests_are_told_so_and_make_room() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(begun.elapsed() < Duration::from_secs(4), "{taken} bytes were taken");
-    // More connections that ask nothing than there may be; whoever asks is answered.
+    // There are more idle connections than the limit; a client that asks is still answered.
     let idle: Vec<_> = (0..100).map(|_| running.connect()).collect();
     assert!(running.get("/").starts_with("HTTP/1.1 200 "));
     assert!(running.clients() <= SMALL.connections);
@@ -255,7 +255,7 @@ fn wrong_requests_get_an_error_each() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{text:.60}: {answer}");
         assert!(answer.contains("\r\nX-Content-Type-Options: nosniff\r\n"), "{answer}");
     }
-    // So long a head may find the connection closed before it is sent whole.
+    // The connection may be closed before so long a head is sent completely.
     let mut stream = running.connect();
     let _ = stream.write_all(huge.as_bytes());
     let mut answer = Vec::new();
