@@ -1,26 +1,26 @@
 //! The columns of the table, and how wide they are.
 
-/// How wide the columns are whose width is not fixed.
+/// The widths of the columns whose width is not fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Widths {
-    /// Of the name, with two columns before it for the mark.
+    /// The column of names, with two cells in front for the mark.
     pub name: usize,
-    /// Of what limits the class.
+    /// The column of what limits a class.
     pub by: usize,
-    /// Of the line.
+    /// The column of lines.
     pub line: usize,
 }
 
-/// Columns of numbers, five wide each with a space before it.
+/// The columns of numbers: five cells each, and a space in front.
 pub(crate) const NUMBERS: [&str; 8] = ["ASK", "GOT", "BORR", "LENT", "P50", "P99", "DROPS", "QUEUE"];
 const NUMBER: usize = 6;
 
 impl Widths {
-    /// For a screen of so many columns. The longest name has `longest` columns with its place in
-    /// the tree. What is left goes to names, then to limits, then to lines.
+    /// The widths for a screen of `width` cells. `longest`: the longest name with its indent. Spare
+    /// cells go first to names, then to limits, then to lines.
     pub fn of(width: usize, longest: usize, limit: usize) -> Widths {
         let numbers = NUMBERS.len() * NUMBER;
-        // The least of each, which 80 columns have.
+        // The smallest widths; they fit into 80 cells.
         let (mut name, mut by, mut line) = (14, 7, 9);
         let mut left = width.saturating_sub(name + numbers + 1 + by + 1 + line);
         let mut more = |now: &mut usize, wanted: usize| {

@@ -25,7 +25,7 @@ const KEYS: [(&str, &str); 14] = [
     ("Enter Space", "fold what is below the class, or unfold it"),
     ("left right", "fold, unfold"),
     ("s", "sort by the next column: policy, name, ask, got, ..."),
-    ("r", "turn the order around"),
+    ("r", "reverse the order"),
     ("/", "show only classes whose names have a text; Esc ends that"),
     ("z", "hide classes that are idle"),
     ("t", "tree, or only classes without others below"),
@@ -38,9 +38,9 @@ const KEYS: [(&str, &str); 14] = [
 
 /// What the columns are, for the help.
 const COLUMNS: [(&str, &str); 6] = [
-    ("ASK", "guarantee, bit/s as the link charges"),
+    ("ASK", "guarantee, in bit/s of charged bytes"),
     ("GOT", "what the class and all below it sent"),
-    ("BORR LENT", "beyond guarantees; of guarantees, used by others"),
+    ("BORR LENT", "what is beyond guarantees; guarantees that others use"),
     ("P50 P99", "how long packets waited"),
     ("DROPS QUEUE", "packets dropped a second; bytes that wait"),
     ("BY", "what keeps the class from sending more"),
@@ -72,7 +72,7 @@ impl Styles {
     }
 }
 
-/// Draws everything. The rows that are seen are noted in the screen, so that keys move by pages.
+/// Draws everything. Notes in the screen how many rows are visible, so that keys can move by pages.
 pub fn draw(screen: &mut Screen, buffer: &mut Buffer) {
     let area = *buffer.area();
     buffer.reset();
@@ -86,7 +86,7 @@ pub fn draw(screen: &mut Screen, buffer: &mut Buffer) {
     } else {
         let room = foot - HEAD;
         let wanted = screen.chosen_class().map_or(0, |class| class.flows.len() as u16 + 3);
-        // A third of the screen, or what the table leaves.
+        // Flows get a third of the screen, or what the table leaves.
         let spare = room.saturating_sub(u16::try_from(screen.rows()).unwrap_or(u16::MAX));
         let most = (room / 3).max(FLOWS).max(spare);
         let below = if room > 2 * FLOWS { wanted.min(most) } else { 0 };
@@ -102,7 +102,7 @@ fn part(area: Rect, from: u16, height: u16) -> Rect {
     Rect { y: area.y + from, height: height.min(area.height.saturating_sub(from)), ..area }
 }
 
-/// Writes a text at a place of an area; what is beyond it is left out.
+/// Writes a text at a place in an area. What does not fit is left out.
 pub(crate) fn put(buffer: &mut Buffer, area: Rect, x: usize, y: u16, text: &str, style: Style) {
     let Ok(x) = u16::try_from(x) else { return };
     if x < area.width && y < area.height && !area.intersection(*buffer.area()).is_empty() {
@@ -110,7 +110,7 @@ pub(crate) fn put(buffer: &mut Buffer, area: Rect, x: usize, y: u16, text: &str,
     }
 }
 
-/// A text of at most so many columns: of a longer one the middle is left out.
+/// A text of at most so many columns. The middle of a longer one is left out.
 fn short(text: &str, width: usize, look: Look) -> String {
     let long = text.chars().count();
     if long <= width {
@@ -124,7 +124,7 @@ fn short(text: &str, width: usize, look: Look) -> String {
     start + gap + &end
 }
 
-/// The time of the day, by UTC.
+/// The time of day in UTC.
 fn clock(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000 % 86_400;
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -143,7 +143,7 @@ pub(crate) fn head(screen: &Screen, buffer: &mut Buffer, area: Rect) {
     first += &format!("  {}", link.state);
     first += &match link.unix_ns {
         Some(unix) => format!("  {}", clock(unix)),
-        // Of a capture, which begins at 0.
+        // A frame of a capture has no time of day; its time begins at 0.
         None => format!("  {} to {}", time(frame.from), time(frame.to)),
     };
     if let Some(cpu) = link.own.and_then(|own| own.cpu_percent) {
@@ -191,7 +191,7 @@ fn second(frame: &Frame) -> String {
     text
 }
 
-/// What a column is called where it is chosen.
+/// The name of a column in `--sort` and on the screen.
 pub fn sort_name(sort: Sort) -> &'static str {
     match sort {
         Sort::Policy => "policy",
@@ -208,7 +208,7 @@ pub fn sort_name(sort: Sort) -> &'static str {
 }
 
 fn widths(screen: &Screen, frame: &Frame, width: u16) -> Widths {
-    // Of thousands of classes the first are as long as the others.
+    // With thousands of classes the first thousand are enough to find the longest name.
     let shown = screen.lines.iter().take(1000);
     let long = |line: &Line| line.depth as usize + frame.tree.name(line.class).chars().count() + 5;
     let longest = shown.clone().map(long).max().unwrap_or(0);
@@ -217,7 +217,7 @@ fn widths(screen: &Screen, frame: &Frame, width: u16) -> Widths {
     Widths::of(usize::from(width), longest, limit)
 }
 
-/// The rows of the table from row `from` on, as many as there is room for.
+/// Draws the rows of the table from row `from` on, as many as fit.
 pub(crate) fn rows(screen: &Screen, buffer: &mut Buffer, area: Rect, from: usize) {
     let Some(frame) = screen.frame() else { return };
     let widths = widths(screen, frame, area.width);
@@ -227,7 +227,7 @@ pub(crate) fn rows(screen: &Screen, buffer: &mut Buffer, area: Rect, from: usize
     }
 }
 
-/// Nothing where there is nothing.
+/// The text, or `-` if there is nothing.
 fn or_dash(there: bool, text: impl FnOnce() -> String) -> String {
     if there { text() } else { "-".to_owned() }
 }
@@ -284,7 +284,7 @@ fn flow_text(flow: &Flow) -> String {
     }
 }
 
-/// The flows of the chosen class: what each has for certain, and the rest.
+/// Draws the flows of the chosen class: what each has for certain, and the rest.
 pub(crate) fn flows(screen: &Screen, buffer: &mut Buffer, area: Rect) {
     let (Some(class), Some(frame)) = (screen.chosen_class(), screen.frame()) else { return };
     if area.height < 3 {
@@ -319,7 +319,7 @@ pub(crate) fn flows(screen: &Screen, buffer: &mut Buffer, area: Rect) {
     }
     others.0 += class.flows.iter().skip(shown).map(|flow| flow.bytes_at_least).sum::<u64>();
     let text = match class.other_bytes {
-        None => "flows of this class are on their way".to_owned(),
+        None => "waiting for the flows of this class".to_owned(),
         Some(_) => format!(
             "{:name$} {:<5} {:>4} {:>7} {:>7} {:>6}",
             "others",
@@ -342,7 +342,7 @@ fn help(look: Look, buffer: &mut Buffer, area: Rect) {
     }
 }
 
-/// The last line: keys, what is typed, or what is wrong.
+/// Draws the last line: keys, what is typed, or what is wrong.
 fn keys(screen: &Screen, buffer: &mut Buffer, area: Rect) {
     let styles = Styles::of(screen.look);
     let filter = &screen.view.filter;

@@ -5,12 +5,12 @@
 //!                      keys ─► Screen
 //! ```
 //!
-//! [`Screen`] is what is shown and chosen; [`draw()`] makes a buffer of it, which tests compare.
-//! Both do no I/O and know no time. Only rows that are seen are drawn. [`terminal`] has the loop
-//! between keys, documents and the terminal.
+//! [`Screen`] holds what is shown and chosen; [`draw()`] makes a buffer of it, which tests compare.
+//! Neither does I/O or has a clock. Only visible rows are drawn. [`terminal`] has the loop between
+//! keys, documents and the terminal.
 //!
-//! Every number has a place of fixed width. Nothing is told by a colour alone; without colours and
-//! in ASCII the same is there.
+//! Every number has a place of fixed width. Colours carry no information of their own: without
+//! colours and in ASCII everything is still shown.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! Numbers in five columns at most, whatever they are.
+//! Numbers as texts of at most five columns.
 
 use altq_engine::units::Nanos;
 
-/// A number of three digits at most before a letter: `850`, `9.87k`, `54.0M`, `100M`.
+/// A number with three digits and a letter for its scale: `850`, `9.87k`, `54.0M`, `100M`.
 fn scaled(value: u64, base: u64, letters: [&str; 7]) -> String {
     let mut unit = 1u128;
     for letter in letters {
-        // What three digits would round up to a thousand gets the next letter.
+        // If rounding to three digits gives a thousand, the next letter is used.
         let shown = u128::from(value);
         if shown * 2 < unit * 1999 || letter == letters[letters.len() - 1] {
             if unit == 1 {

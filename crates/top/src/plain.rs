@@ -1,4 +1,4 @@
-//! A buffer as text, for a table that is printed once.
+//! Prints a buffer as text, for a table that is printed once.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -6,7 +6,7 @@ use ratatui_core::layout::Rect;
 use crate::draw;
 use crate::screen::Screen;
 
-/// Rows of the table that are drawn at a time: a buffer has at most 65,535.
+/// How many rows of the table are drawn at a time: a buffer has at most 65,535.
 const PART: u16 = 1000;
 
 /// The lines of a buffer, without spaces at their ends.

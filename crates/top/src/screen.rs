@@ -8,7 +8,7 @@ use altq_monitor::tree::TreeError;
 use altq_monitor::view::Line;
 use altq_monitor::{Frame, View, Window};
 
-/// Seconds of a line that are kept.
+/// How many seconds of a line are kept.
 pub const LINE: usize = 60;
 
 /// How it is drawn.
@@ -20,7 +20,7 @@ pub struct Look {
     pub color: bool,
 }
 
-/// A key, whatever terminal it came from.
+/// A key, independent of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A character.
@@ -54,28 +54,28 @@ pub enum Key {
 /// What follows from a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It is drawn anew.
+    /// The screen must be drawn again.
     Draw,
-    /// Another document is needed: of another window, or of another class.
+    /// Another document is needed: for another window, or for another class.
     Ask,
-    /// The user has had enough.
+    /// The user ends the screen.
     Quit,
     /// The key means nothing.
     Nothing,
 }
 
-/// What is shown, and what is chosen.
+/// What is shown, and what the user has chosen.
 #[derive(Debug, Default)]
 pub struct Screen {
     /// How it is drawn.
     pub look: Look,
     /// Which rows are shown.
     pub view: View,
-    /// The time that figures are about.
+    /// The window of the figures.
     pub window: Window,
     /// The class whose flows are shown; `None`: the link.
     pub chosen: Option<String>,
-    /// True while documents are not taken.
+    /// True while new documents are ignored.
     pub paused: bool,
     /// True while the keys are explained.
     pub help: bool,
@@ -83,9 +83,9 @@ pub struct Screen {
     pub typing: bool,
     /// What is wrong, in place of the line of keys.
     pub trouble: Option<String>,
-    /// The first row of the table that is seen.
+    /// The first visible row of the table.
     pub(crate) top: usize,
-    /// Rows of the table that are seen, as of the last drawing.
+    /// How many rows of the table were visible when it was last drawn.
     pub(crate) seen: usize,
     /// Names of classes below which nothing is shown.
     folded: BTreeSet<String>,
@@ -96,12 +96,12 @@ pub struct Screen {
     pub(crate) lines: Vec<Line>,
     /// By link and class, what it got each second.
     past: HashMap<(String, String), VecDeque<u64>>,
-    /// When the last second of a link ended whose line is known.
+    /// By link: the end of the last second that is in its lines.
     until: HashMap<String, u64>,
 }
 
 impl Screen {
-    /// Nothing is shown yet.
+    /// A screen that shows nothing yet.
     pub fn new(look: Look, view: View, window: Window) -> Screen {
         Screen { look, view, window, ..Screen::default() }
     }
@@ -123,7 +123,7 @@ impl Screen {
         self.look_at_link()
     }
 
-    /// Adds what is new to the lines.
+    /// Adds new seconds to the lines.
     fn remember(&mut self, link: &Link) {
         if self.until.get(&link.name) == Some(&link.at_ns) {
             return;
@@ -141,7 +141,7 @@ impl Screen {
             }
         }
         if self.past.len() > 4 * link.classes.len() + 1000 {
-            // Classes that came and went.
+            // Forgets classes that are gone.
             let there: HashSet<&str> = link.classes.iter().map(|class| class.name.as_str()).collect();
             self.past.retain(|(of, class), _| *of != link.name || there.contains(class.as_str()));
         }
@@ -153,7 +153,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Works out which rows there are.
+    /// Computes the rows and their order.
     fn sort(&mut self) {
         self.view.folded.clear();
         if let Some(frame) = self.frame.as_ref().filter(|_| !self.folded.is_empty()) {
@@ -203,7 +203,7 @@ impl Screen {
         }
     }
 
-    /// Scrolls so that the chosen row is seen.
+    /// Scrolls so that the chosen row is visible.
     pub(crate) fn follow(&mut self) {
         let row = self.row().unwrap_or(0);
         let seen = self.seen.max(1);
@@ -241,7 +241,7 @@ impl Screen {
         Act::Draw
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub fn key(&mut self, key: Key) -> Act {
         if self.typing {
             return self.typed(key);
@@ -293,7 +293,7 @@ impl Screen {
         Act::Draw
     }
 
-    /// A key while a filter is typed.
+    /// Handles a key while a filter is typed.
     fn typed(&mut self, key: Key) -> Act {
         match key {
             Key::Char(c) if !c.is_control() && self.view.filter.len() < 64 => self.view.filter.push(c),

@@ -15,20 +15,20 @@ use crate::draw;
 use crate::screen::{Act, Key, Screen};
 use crate::traffic::{self, Traffic};
 
-/// How long a key is waited for before documents are looked at again.
+/// How long to wait for a key before documents are checked again.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What comes from whoever knows the figures.
+/// What the source of the figures sends.
 pub enum News {
     /// A document.
     Top(Box<Top>),
-    /// What is seen at an interface that nobody shapes.
+    /// The traffic of an interface that nobody shapes.
     Traffic(Box<Traffic>),
     /// Something is wrong; there may be more later.
     Trouble(String),
 }
 
-/// The terminal while it shows the screen. Dropping it leaves the terminal as it was.
+/// The terminal while it shows the screen. Dropping it restores the terminal.
 struct Shown(Terminal<CrosstermBackend<Stdout>>);
 
 impl Shown {
@@ -51,7 +51,7 @@ impl Shown {
 }
 
 fn leave() {
-    // A terminal that has gone needs nothing.
+    // If the terminal is gone, there is nothing to restore.
     let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
 }
@@ -62,7 +62,7 @@ impl Drop for Shown {
     }
 }
 
-/// A key of the terminal; `None` for keys that mean nothing here.
+/// A key of the terminal; `None` for keys without a meaning here.
 fn key(event: KeyEvent) -> Option<Key> {
     if event.kind == KeyEventKind::Release {
         return None;
@@ -98,8 +98,7 @@ fn next() -> io::Result<Option<Option<Key>>> {
     })
 }
 
-/// Shows the screen until its user ends it, or nobody has more figures. `ask` is called when
-/// another document is wanted than before.
+/// Shows the screen until its user ends it. `ask` is called when another document is needed.
 ///
 /// # Errors
 /// Those of the terminal.
@@ -120,7 +119,7 @@ pub fn show(screen: &mut Screen, news: &Receiver<News>, mut ask: impl FnMut(&Scr
                 Ok(News::Trouble(trouble)) => screen.trouble = Some(trouble),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) if screen.link().is_none() && last.is_none() => return Ok(()),
-                // The last figures stay until the user has seen them.
+                // There are no more figures. The last ones stay until the user ends the screen.
                 Err(TryRecvError::Disconnected) => break,
             }
             anew = true;

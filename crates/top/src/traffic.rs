@@ -1,5 +1,5 @@
-//! What is seen at an interface that nobody shapes, or in a file: the largest protocols and hosts,
-//! with a line each, as TTT had it (K. Cho, "Tele Traffic Tapper").
+//! The traffic of an interface that nobody shapes, or of a file: the largest protocols and hosts,
+//! each with a line, as in TTT (K. Cho, "Tele Traffic Tapper").
 
 use altq_monitor::watch::{Largest, What};
 use altq_monitor::{Amount, Watch, Window};
@@ -11,7 +11,7 @@ use crate::number::{bytes, per_second, percent, rate};
 use crate::screen::{LINE, Look, Screen};
 use crate::spark;
 
-/// The most of each list that are told.
+/// The most entries of a list.
 const MOST: usize = 100;
 
 /// A host or a protocol.
@@ -32,18 +32,18 @@ pub struct Entry {
 pub struct List {
     /// The largest first.
     pub entries: Vec<Entry>,
-    /// What all had together.
+    /// The sum of all.
     pub total: Amount,
-    /// What is not certain to belong to one of them.
+    /// What is not certain to belong to an entry.
     pub others: Amount,
 }
 
-/// What is seen in a window.
+/// The traffic of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// What it is of: an interface or a file.
+    /// The name of the interface or file.
     pub of: String,
-    /// The seconds that figures are about.
+    /// The number of seconds in the window.
     pub seconds: u64,
     /// Protocols with their service ports.
     pub protocols: List,
@@ -66,8 +66,8 @@ impl List {
 }
 
 impl Traffic {
-    /// What a watch has seen in a window; with `None` in all seconds that are over. `None` before
-    /// one is.
+    /// What a watch has seen in a window; without a window, in all seconds that are over. `None`
+    /// before the first second is over.
     pub fn of(name: &str, watch: &Watch, window: Option<Window>) -> Option<Traffic> {
         let largest = |what: What| match window {
             Some(window) => watch.largest(what, window),
@@ -85,15 +85,16 @@ impl Traffic {
 
 /// The ten largest of each list as text, in so many columns.
 pub fn table(screen: &Screen, traffic: &Traffic, width: u16) -> String {
-    // Two lists below each other, each with a head, ten, and the rest; a line above and below.
+    // Two lists, one below the other, each with a head, ten entries, and the rest; and one line
+    // above and one below.
     let mut buffer = Buffer::empty(Rect::new(0, 0, width.clamp(40, 119), 2 * 13 + 2));
     draw(screen, traffic, &mut buffer);
     let text = crate::plain::text(&buffer);
-    // Not the line of keys.
+    // Leaves out the line of keys.
     text.lines().rev().skip(1).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// Draws it: two lists side by side where there is room for that, otherwise one below the other.
+/// Draws two lists, side by side if there is room for that, otherwise one below the other.
 pub fn draw(screen: &Screen, traffic: &Traffic, buffer: &mut Buffer) {
     let area = *buffer.area();
     buffer.reset();

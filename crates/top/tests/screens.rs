@@ -1,4 +1,4 @@
-//! Screens compared cell by cell with what they should be, worked out by hand, and what keys do.
+//! Compares screens cell by cell with screens worked out by hand, and tests what keys do.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -22,15 +22,15 @@ fn class(name: &str, parent: ClassId, kbit_s: u64) -> Class {
     Class { name: name.into(), parent, asked: Some(Rate::kbit_s(kbit_s)), ceiling: None }
 }
 
-/// A link of 100 Mbit/s. In proportion to the mock-up: web has borrowed 4.0 Mbit/s, of which voice
-/// has lent 2.9 and rest 1.1.
+/// A link of 100 Mbit/s. Web has borrowed 4.0 Mbit/s, of which voice has lent 2.9 and rest 1.1.
 fn tree() -> Tree {
     let classes =
         [("wan", 0, 100), ("voice", 0, 5), ("agency1", 0, 50), ("web", 2, 30), ("bulk", 2, 20), ("rest", 0, 45)];
     Tree::new(classes.map(|(name, parent, mbit_s)| class(name, parent, mbit_s * 1000)).to_vec()).unwrap()
 }
 
-/// Counters with those of the classes below, of bytes and packets of classes 1, 3, 4 and 5.
+/// Counters, including those of the classes below, made from the figures of the classes 1, 3, 4 and
+/// 5.
 fn counters(own: [(u64, u64, u64, u64); 4]) -> Vec<Counters> {
     let mut all = vec![Counters::default(); 6];
     for ((bytes, packets, dropped, queued), above) in
@@ -51,7 +51,8 @@ fn counters(own: [(u64, u64, u64, u64); 4]) -> Vec<Counters> {
     all
 }
 
-/// Ten packets that have waited equally long. Times are those at which a bucket begins.
+/// Ten packets that have waited for the same time. `time` must be the beginning of a bucket of the
+/// histogram.
 fn waited(time: u64) -> Packed {
     let mut sketch = Sketch::default();
     (0..10).for_each(|_| sketch.add(time));
@@ -192,10 +193,10 @@ fn keys_choose_fold_sort_filter_and_end() {
     assert_eq!(screen.chosen.as_deref(), Some("voice"));
     screen.key(Key::Char('j'));
     assert_eq!(screen.key(Key::Enter), Act::Draw);
-    // Two rows are hidden below the link as well.
+    // The link also shows that two rows below it are hidden.
     assert_eq!(names(&mut screen), ["  wan +2", "   voice", ">  agency1 +2", "   rest"]);
     screen.key(Key::Right);
-    // By what they got: rest 43.9, agency1 54.0, and so on.
+    // Sorted by what classes got: rest 43.9, agency1 54.0, and so on.
     (0..3).for_each(|_| assert_eq!(screen.key(Key::Char('s')), Act::Draw));
     assert_eq!(names(&mut screen), ["  wan", ">  agency1", "    web", "    bulk", "   rest", "   voice"]);
     "/WE".chars().for_each(|c| _ = screen.key(Key::Char(c)));
@@ -226,7 +227,8 @@ fn a_table_that_is_printed_once_has_every_row() {
     screen.chosen = Some("bulk".into());
     let text = plain::table(&mut screen, 80);
     let lines: Vec<&str> = text.lines().collect();
-    // Three lines of head, six classes, and flows: a title, a head, three, and the rest.
+    // Three lines of head, six classes, and six lines about flows: a title, a head, three flows,
+    // and the rest.
     assert_eq!(lines.len(), 3 + 6 + 6);
     assert!(lines[8].starts_with("   rest") && lines[14].starts_with("others"), "{text}");
 }
@@ -248,7 +250,7 @@ fn every_size_is_drawn() {
     assert_eq!(empty.key(Key::Down), Act::Nothing);
 }
 
-/// So many classes right below a link, each of which sends.
+/// So many classes directly below a link, all of which send.
 fn many(classes: u32) -> Top {
     let all = (0..classes).map(|at| class(&format!("customer-{at}"), ROOT, 100));
     let tree = Tree::new([class("wan", ROOT, 1_000_000)].into_iter().chain(all).collect()).unwrap();
@@ -269,7 +271,7 @@ fn ten_thousand_classes_are_drawn_within_a_tenth_of_a_second() {
     let mut screen = Screen::new(PLAIN, View::default(), Window::Second);
     screen.take(many(10_000)).unwrap();
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    // The best of several: other programs take processors meanwhile.
+    // The shortest of several times, because other programs use the processors as well.
     let mut time = |keys: &[Key]| {
         let once = |_| {
             let begun = Instant::now();
@@ -283,7 +285,7 @@ fn ten_thousand_classes_are_drawn_within_a_tenth_of_a_second() {
     assert!(time(&[Key::Char('s')]) < 100);
     assert!(time(&[Key::End]) < 100);
     assert!(time(&[Key::Char('/'), Key::Char('7'), Key::Enter]) < 100);
-    // Of all classes only those that are seen are on the screen.
+    // Only visible classes are drawn.
     screen.key(Key::Escape);
     screen.key(Key::End);
     let shown = lines(&drawn(&mut screen, 80, 24));
@@ -318,13 +320,13 @@ fn protocols_and_hosts_of_an_interface() {
     assert_eq!(words(2), ["tcp", "443", "6.00k", "3", "75%"]);
     assert_eq!(words(3), ["udp", "53", "2.00k", "1", "25%"]);
     let hosts = lines.iter().position(|line| line.starts_with("HOST")).unwrap();
-    // Each packet counts at both of its ends: 10.0.0.1 has half of all.
+    // Each packet counts for both hosts: 10.0.0.1 has half of all.
     assert_eq!(words(hosts + 1)[..4], ["10.0.0.1", "8.00k", "4", "50%"]);
     assert_eq!(words(hosts + 2)[..4], ["10.0.0.2", "6.00k", "3", "37%"]);
 }
 
 proptest! {
-    /// Whatever came, what is on the screen adds up: the frame that was read from a document is
+    /// For any traffic, what is on the screen adds up: the frame that is read from a document is
     /// checked, and its rates are those of the document.
     #[test]
     fn figures_add_up_on_every_screen(

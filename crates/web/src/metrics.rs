@@ -177,13 +177,7 @@ fn status(writer: &mut Writer, frame: &Frame) {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_bypass_active", labels, Number::Whole(u64::from(link.state == BYPASS)));
     }
-    writer.family(
-        "altq_config_drift",
-        Kind::Gauge,
-        "",
-        "In how many places the kernel differs from what was asked \
-                                                         for.",
-    );
+    writer.family("altq_config_drift", Kind::Gauge, "", "In how many places the kernel shows other settings.");
     for link in &status.links {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_config_drift", labels, Number::Whole(link.drift.len() as u64));
@@ -296,8 +290,7 @@ fn promises(writer: &mut Writer, rows: &[Row<'_>]) {
             (
                 "altq_class_ceiling_bytes_per_second",
                 "bytes_per_second",
-                "The highest rate that the policy lets the \
-                                                                         class reach.",
+                "The highest rate that the policy allows.",
                 |class| class.ceiling_bit_s.map(Number::Bits),
             ),
             (
