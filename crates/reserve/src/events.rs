@@ -1,4 +1,4 @@
-//! What happened, in a sequence that those who watch read at their own pace.
+//! Events of reservations. Clients that watch read them at their own pace.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::message::seconds;
 use crate::table::Reservation;
 
-/// The most events that are kept for readers that are late.
+/// The most events that are kept for slow readers.
 const KEPT: usize = 4096;
 
 /// What happened to a reservation.
@@ -17,7 +17,8 @@ const KEPT: usize = 4096;
 pub enum Happened {
     /// It was granted, now or before a restart.
     Granted,
-    /// It has other values, or ends sooner than it was to. A refresh that prolongs it is none.
+    /// It has other values, or will end sooner than before. A refresh that prolongs it is not an
+    /// event.
     Changed,
     /// Its time is over.
     Expired,
@@ -27,12 +28,12 @@ pub enum Happened {
     Deleted,
 }
 
-/// An event: one line of JSON each.
+/// An event, one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// `altq.reserve-event/1`.
     pub schema: &'static str,
-    /// Its number: one more than that of the event before.
+    /// Its number, one more than that of the previous event.
     pub seq: u64,
     /// What happened.
     pub event: Happened,
@@ -48,9 +49,9 @@ pub struct Event {
     pub rate_bit_s: u64,
     /// What the link charges for it, in bit/s.
     pub charged_bit_s: u64,
-    /// Seconds until it ends, from the event on; `None`: it does not by itself.
+    /// Seconds from the event until the reservation ends; `None`: it does not end by itself.
     pub expires_s: Option<f64>,
-    /// Why, where its owner did not ask for it.
+    /// Why it happened, if the owner did not ask for it.
     pub reason: Option<String>,
 }
 
@@ -58,7 +59,7 @@ pub struct Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     last: VecDeque<Event>,
-    /// The number of the next.
+    /// The number of the next event.
     next: u64,
 }
 
@@ -88,7 +89,8 @@ impl Events {
         self.next
     }
 
-    /// How many events from number `from` on are no longer kept, and those that are.
+    /// The events from number `from` on that are still kept, and how many of them are no longer
+    /// kept.
     pub fn since(&self, from: u64) -> (u64, impl Iterator<Item = &Event>) {
         let first = self.last.front().map_or(self.next, |event| event.seq);
         let skipped = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 /// The protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// Some fields of a packet. What is not given may be anything, but something must be given.
+/// Some fields of a packet, at least one. A field that is not given may have any value.
 ///
 /// In JSON: `{"src":"10.0.1.1","sport":4000,"dst":"10.0.2.2","dport":5004,"proto":"udp"}`, with
-/// addresses or prefixes, and a protocol by name or number. Port 0 stands for any.
+/// addresses or prefixes, and a protocol by name or number. Port 0 means any port.
 ///
 /// ```
 /// let flow: altq_reserve::Flow = "proto=udp src=10.1.0.0/16 dst=10.0.2.2 dport=5004".parse().unwrap();
@@ -31,7 +31,7 @@ pub struct Flow {
     proto: Option<u8>,
 }
 
-/// A flow as it is written in JSON.
+/// A flow in the form of JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlowText {
@@ -55,7 +55,7 @@ enum Proto {
 }
 
 impl Flow {
-    /// The terms of the rule that leads its packets to their class.
+    /// The terms of the rule that leads the flow's packets to their class.
     pub fn terms(&self) -> Vec<Term> {
         let mut terms = Vec::with_capacity(5);
         let mut add = |field, values| terms.push(Term { field, negated: false, values });
@@ -78,7 +78,7 @@ impl Flow {
         terms
     }
 
-    /// Refuses flows that no packet or every packet belongs to.
+    /// Refuses a flow to which no packet, or every packet, would belong.
     fn checked(self) -> Result<Flow, String> {
         let ports = self.sport.is_some() || self.dport.is_some();
         if !ports && self.src.is_none() && self.dst.is_none() && self.proto.is_none() {
@@ -187,12 +187,12 @@ fn proto_text(number: u8) -> String {
     protocol_name(number).map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// The bits of an address of the family.
+/// The mask that covers a whole address of the family.
 fn full(v6: bool) -> u128 {
     if v6 { u128::MAX } else { u128::from(u32::MAX) }
 }
 
-/// An address, or a prefix without bits behind its length.
+/// Reads an address, or a prefix without bits set after its length.
 fn address(text: &str) -> Result<Address, String> {
     let (host, length) = match text.split_once('/') {
         Some((host, length)) => (host, Some(length)),
@@ -212,7 +212,7 @@ fn address(text: &str) -> Result<Address, String> {
     };
     let mask = full(v6) & !full(v6).checked_shr(length).unwrap_or(0);
     if bits & !mask != 0 {
-        return Err(format!("`{}` has bits behind the length of its prefix", short(text)));
+        return Err(format!("`{}` has bits set after the length of its prefix", short(text)));
     }
     Ok(Address { v6, bits, mask })
 }

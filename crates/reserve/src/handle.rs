@@ -1,4 +1,4 @@
-//! What a request does to the table, and to the engine.
+//! Carries out requests in the table and in the engine.
 
 use std::collections::HashSet;
 
@@ -13,10 +13,10 @@ use crate::room::{Asked, Refusal};
 use crate::table::{Reservation, Table, is_sooner};
 
 impl Table {
-    /// Does what a request asks, and makes the changes in the engine. Reservations whose time is
-    /// over are ended before. What is refused changes nothing, neither here nor in the engine.
+    /// Carries out a request, and makes the changes in the engine. Reservations whose time is over
+    /// are ended first. A refused request changes nothing, neither here nor in the engine.
     pub fn handle(&mut self, now: Nanos, request: &Request, apply: &mut Apply<'_>) -> Reply {
-        // If the engine refuses, they stay, and are ended with the next request.
+        // If the engine refuses to end them, they stay, and are ended with the next request.
         let _ = self.expire(now, apply);
         match request.op {
             Op::List => Reply::List(self.list(now)),
@@ -52,7 +52,7 @@ impl Table {
         }
     }
 
-    /// The reservation that a request is about, if it is there.
+    /// The reservation that a request means, if it exists.
     fn find(&self, request: &Request) -> Result<Option<u64>, Refusal> {
         let id = match (&request.key, request.id) {
             (Some(key), _) => self.keys.get(key).copied(),
@@ -66,7 +66,7 @@ impl Table {
         Ok(Some(reservation.id))
     }
 
-    /// An answer about a reservation that stands, whatever was asked.
+    /// An answer with the present values of a reservation.
     fn standing(&self, now: Nanos, id: u64, request: &Request) -> Option<Answer> {
         let there = self.by_id.get(&id)?;
         Some(Answer {
@@ -131,7 +131,7 @@ impl Table {
         self.put_in(made.clone());
         if let Err(error) = apply(&self.rules(&HashSet::new())) {
             self.take_out(id);
-            // No rule leads to the class, and it has no packets.
+            // The class can be removed: no rule leads to it, and it has no packets.
             self.remove_class(class, made.held, None, apply);
             return answer.refused(Refusal::system(&error));
         }
@@ -144,8 +144,8 @@ impl Table {
         let (Some(old), Some(answer)) = (self.by_id.get(&id).cloned(), self.standing(now, id, request)) else {
             return Answer::to(request);
         };
-        // The old timer goes on where only other values are asked for. A second `add` starts it
-        // anew, as RSVP's refreshes do.
+        // If only other values are asked for, the old timer goes on. A second `add` starts it anew,
+        // like RSVP's refreshes.
         let restarts = request.ttl_s.is_some() || request.op == Op::Add;
         let ttl = if request.ttl_s.is_some() { self.ttl(request.ttl()) } else { old.ttl };
         let mut new = Reservation {
@@ -178,8 +178,8 @@ impl Table {
         answer
     }
 
-    /// The changes that make the class and the rules of a reservation those of another. A shorter
-    /// queue comes last, because the packets that it drops do not come back.
+    /// The changes from the class and the rules of one reservation to those of another. A shorter
+    /// queue comes last, because the packets that it drops cannot be brought back.
     fn steps(&self, old: &Reservation, new: &Reservation) -> Vec<Step> {
         let (place, class) = (&self.room.place, old.class);
         let mut steps = Vec::new();

@@ -1,4 +1,4 @@
-//! The changes that the engine is given, and how they are taken back where it refuses one.
+//! Makes changes in the engine, and takes them back if it refuses one.
 
 use altq_engine::Change;
 use altq_engine::classify::{Rule, RuleSet};
@@ -9,11 +9,11 @@ use crate::flow::Flow;
 use crate::place::Place;
 use crate::room::Held;
 
-/// Makes a change in the running engine: [`Engine::apply`](altq_engine::Engine::apply), perhaps of
-/// another thread. It returns the number of a new class.
+/// Makes a change in the running engine: [`Engine::apply`](altq_engine::Engine::apply), perhaps in
+/// another thread. Returns the number of a new class.
 pub type Apply<'a> = dyn FnMut(&Change) -> Result<Option<ClassId>, SpecError> + 'a;
 
-/// A change, and the one that takes it back; the last of several needs none.
+/// A change, and the one that takes it back. The last of several needs none.
 pub(crate) struct Step {
     pub change: Change,
     pub back: Option<Change>,
@@ -24,7 +24,7 @@ pub(crate) fn all(apply: &mut Apply<'_>, steps: Vec<Step>) -> Result<(), SpecErr
     let mut done = Vec::with_capacity(steps.len());
     for step in steps {
         if let Err(error) = apply(&step.change) {
-            // The engine has had these values before, and takes them.
+            // The engine accepts these values, because it had them before.
             for back in done.iter().rev() {
                 let _ = apply(back);
             }
@@ -35,7 +35,7 @@ pub(crate) fn all(apply: &mut Apply<'_>, steps: Vec<Step>) -> Result<(), SpecErr
     Ok(())
 }
 
-/// A class for what is held.
+/// The class of a reservation that holds this.
 pub(crate) fn class(place: &Place, held: &Held) -> ClassSpec {
     ClassSpec { queue: Some(queue(held)), ..ClassSpec::new(place.id, held.settings.clone()) }
 }
@@ -45,12 +45,12 @@ pub(crate) fn queue(held: &Held) -> QueueSpec {
     QueueSpec::plain(Limit::Bytes(held.limit))
 }
 
-/// The change of a class's words.
+/// The change that sets the words of a class.
 pub(crate) fn words(place: &Place, class: ClassId, held: &Held) -> Change {
     Change::SetClass { class, parent: place.id, settings: held.settings.clone() }
 }
 
-/// The rules of the reservations, which are tried first, and behind them those of the policy.
+/// The rules of the reservations, followed by those of the policy.
 pub(crate) fn rules<'f>(place: &Place, flows: impl Iterator<Item = (&'f Flow, ClassId)>) -> Change {
     let mut rules: Vec<Rule> = flows.map(|(flow, class)| Rule { terms: flow.terms(), class, number: 0 }).collect();
     rules.extend_from_slice(&place.rules.rules);

@@ -2,30 +2,30 @@
 //!
 //! A reservation is a rate and a burst for some flows, kept for as long as its owner refreshes it.
 //! Its service is controlled load (RFC 2211): its packets wait as little as on an unloaded link,
-//! whatever others send. It has a class of its own below the class of the policy that has the word
-//! `reservations` (in altq.conf: `admission cntlload`).
+//! whatever others send. It has a class of its own below the policy's class for reservations: the
+//! one with the word `reservations` (in altq.conf: `admission cntlload`).
 //!
 //! ```text
-//! message   requests and answers, as they stand on the control socket
+//! message   requests and answers, in the form of the control socket
 //! flow      which packets: addresses, ports, protocol
 //! tspec     how much: rate, burst, packet sizes; and what that costs on the link
-//! place     what the policy says of its class for reservations
-//! room      admission: what is taken, what fits, and what is in the way
+//! place     the policy's class for reservations, and its limits
+//! room      admission: what is reserved, what still fits, and what is in the way
 //! table     the reservations, their keys, owners and deadlines
-//! handle    what a request does to them
-//! install   the changes that the engine is given
-//! events    what happened, for those who watch
+//! handle    carries out requests
+//! install   makes changes in the engine, all or none
+//! events    what happened, for clients that watch
 //! state     what survives a restart
 //! ```
 //!
 //! Nothing here reads a clock or does I/O: the caller gives the time, in nanoseconds from any
 //! origin, and makes the changes in its engine.
 //!
-//! Time: a request takes time that grows with the logarithm of the number of reservations, and with
-//! its own flows; admission looks at sums, and on a link of cells or blocks (ATM, PTM) at each size
-//! that a packet may have. But where flows come, change or go, the engine gets all
-//! its rules anew, and that is linear in all rules. Reservations that expire together, or are
-//! restored together, cost that once.
+//! The time of a request grows with the logarithm of the number of reservations, and with the
+//! number of its own flows. Admission works on sums; on a link with cells or blocks (ATM, PTM) it
+//! also tries each size that a packet may have. But if flows change, the engine gets all its rules
+//! anew, which takes time linear in all rules. For reservations that expire or are restored
+//! together this is done once.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Requests and answers, as they stand on the control socket: one JSON object each.
+//! Requests and answers in the form of the control socket: one JSON object each.
 
 use std::fmt;
 
@@ -18,21 +18,21 @@ pub const MOST_NAME: usize = 255;
 /// The longest time to live: ten years, in seconds.
 const MOST_TTL_S: f64 = 315_360_000.0;
 
-/// What is asked.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// A reservation. With a key that is there already: the same as [`Op::Modify`].
+    /// Makes a reservation. If one with this key exists, changes it like [`Op::Modify`].
     Add,
-    /// Other values for a reservation. What is not given stays.
+    /// Changes a reservation. What is not given stays.
     Modify,
-    /// Another time to live, from now on.
+    /// Starts the time to live anew.
     Refresh,
-    /// The end of a reservation.
+    /// Ends a reservation.
     Del,
-    /// All reservations.
+    /// Lists the reservations.
     List,
-    /// What happens from now on.
+    /// Sends events from now on.
     Watch,
 }
 
@@ -50,12 +50,12 @@ pub enum Service {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Excess {
-    /// They wait in the same queue, and go with bandwidth that others leave. So the order of
-    /// packets stays, as TCP needs it.
+    /// They wait in the same queue, and are sent with bandwidth that others leave. So packets stay
+    /// in order, which TCP needs.
     #[default]
     Borrow,
-    /// They go to the link's default class at once. So the packets that conform never wait behind
-    /// them, as voice needs it.
+    /// They go to the link's default class at once. So conforming packets never wait for them,
+    /// which is good for voice.
     Default,
 }
 
@@ -63,21 +63,21 @@ pub enum Excess {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// What is asked.
+    /// What a request asks for.
     pub op: Op,
-    /// Which reservation, by its number. A `key` goes before it.
+    /// The number of the reservation. If there is a `key`, the key counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// Which reservation, by the name that its owner gave it. The same key is the same reservation.
+    /// The name that its owner gave the reservation. The same key means the same reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whose it is. A reservation of one owner cannot be changed in the name of another.
+    /// The owner. Only the same owner can change the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// `None`: controlled load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
-    /// Seconds until it ends unless it is refreshed. `None`: as before; of a new one, as long as
+    /// Seconds until it ends unless it is refreshed. `None`: as before; for a new one, as long as
     /// the policy allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_s: Option<f64>,
@@ -87,19 +87,20 @@ pub struct Request {
     /// The flows that share the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<Vec<Flow>>,
-    /// How much.
+    /// Rate, burst and packet sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tspec: Option<Tspec>,
-    /// What becomes of packets beyond that. `None`: as before; of a new one, they borrow.
+    /// What becomes of packets beyond rate and burst. `None`: as before; for a new one, they
+    /// borrow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess: Option<Excess>,
-    /// The longest that a conforming packet may wait, in nanoseconds. `None`: as before; of a new
-    /// one, as the policy says.
+    /// The longest that a conforming packet may wait, in nanoseconds. `None`: as before; for a new
+    /// one, the policy's `delay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ns: Option<Nanos>,
 }
 
-/// Why a text is no request.
+/// Why a text is not a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(String);
 
@@ -112,7 +113,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Request {
-    /// A request without anything but what is asked.
+    /// A request with an operation and no other fields.
     pub fn new(op: Op) -> Request {
         Request {
             op,
@@ -132,8 +133,7 @@ impl Request {
     /// Reads a request: JSON of at most [`MOST_BYTES`] bytes.
     ///
     /// # Errors
-    /// Says what is wrong, in a line of at most 200 characters. Of the text it quotes no more than
-    /// that, and no control characters.
+    /// What is wrong, in a line of at most 200 characters without control characters.
     pub fn parse(bytes: &[u8]) -> Result<Request, Malformed> {
         if bytes.len() > MOST_BYTES {
             return Err(Malformed(format!("a request has at most {MOST_BYTES} bytes, not {}", bytes.len())));
@@ -145,10 +145,10 @@ impl Request {
         Ok(request)
     }
 
-    /// Refuses values that no request may have.
+    /// Checks the ranges of all values.
     ///
     /// # Errors
-    /// Says which.
+    /// Which value is wrong.
     pub fn check(&self) -> Result<(), String> {
         for (word, text) in [("key", &self.key), ("owner", &self.owner), ("within_class", &self.within_class)] {
             let Some(text) = text else { continue };
@@ -179,20 +179,21 @@ impl Request {
 
     /// The time to live, in nanoseconds.
     pub(crate) fn ttl(&self) -> Option<Nanos> {
-        // Checked to be within ten years, which 64 bits hold; less than a nanosecond counts as one.
+        // `check` allows at most ten years, which fit into 64 bits. Less than a nanosecond counts
+        // as one.
         self.ttl_s.map(|ttl| ((ttl * SECOND as f64) as Nanos).max(1))
     }
 }
 
 /// The answer to [`Op::Add`], [`Op::Modify`], [`Op::Refresh`] and [`Op::Del`].
 ///
-/// Of a refused change of a reservation that stands, `id`, `class` and `expires_s` are those of the
-/// reservation; the rates are what was asked.
+/// If a change is refused, `id`, `class` and `expires_s` are those of the existing reservation, and
+/// the rates are those that were asked for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// `altq.reserve/1`.
     pub schema: &'static str,
-    /// Whether what was asked is done.
+    /// Whether the request was granted.
     pub granted: bool,
     /// The number of the reservation.
     pub id: Option<u64>,
@@ -206,23 +207,23 @@ pub struct Answer {
     pub rate_bit_s: Option<u64>,
     /// What the link charges for it, in bit/s.
     pub charged_bit_s: Option<u64>,
-    /// Seconds until it ends; `None`: it does not by itself.
+    /// Seconds until it ends; `None`: it does not end by itself.
     pub expires_s: Option<f64>,
     /// Why it is refused.
     pub reason: Option<String>,
     /// What is in the way: the name of a class, of a link, or of an owner.
     pub bottleneck: Option<String>,
-    /// The highest rate that would have been granted, in bit/s at layer 3, all else being the same.
-    /// `None` where the rate is not what is in the way.
+    /// The highest rate that would have been granted, in bit/s at layer 3, with everything else the
+    /// same. `None` if a lower rate would not help.
     pub would_fit_bit_s: Option<u64>,
     /// The error code of RFC 2205, appendix B.
     pub rsvp_code: Option<u8>,
-    /// Its value.
+    /// The error value that belongs to the code.
     pub rsvp_value: Option<u16>,
 }
 
 impl Answer {
-    /// An answer to a request that is not about a reservation that is there.
+    /// An answer to a request without an existing reservation.
     pub(crate) fn to(request: &Request) -> Answer {
         Answer {
             schema: "altq.reserve/1",
@@ -242,7 +243,7 @@ impl Answer {
         }
     }
 
-    /// The same, with the reasons of a refusal.
+    /// The same answer as a refusal, with its reasons.
     pub(crate) fn refused(self, refusal: Refusal) -> Answer {
         let Refusal { code, reason, bottleneck, charged, would_fit } = refusal;
         Answer {
@@ -257,12 +258,12 @@ impl Answer {
         }
     }
 
-    /// The answer to a request that no table is asked: a refusal without a code of RSVP.
+    /// A refusal of a request that reaches no table, without a code of RSVP.
     pub fn refusing(request: &Request, why: impl Into<String>) -> Answer {
         Answer::to(request).refused(Refusal::because(why))
     }
 
-    /// The answer to a text that is no request.
+    /// The answer to a text that is not a request.
     pub fn malformed(why: &Malformed) -> Answer {
         Answer::to(&Request::new(Op::List)).refused(Refusal::because(why.to_string()))
     }
@@ -277,13 +278,13 @@ pub struct List {
     pub link: String,
     /// Its class for reservations.
     pub class: String,
-    /// What may be reserved in all, as the link charges it, in bit/s.
+    /// What may be reserved in all, in charged bit/s.
     pub reservable_bit_s: u64,
-    /// What is reserved, as the link charges it, in bit/s.
+    /// What is reserved, in charged bit/s.
     pub charged_bit_s: u64,
-    /// What the bursts may add up to, in bytes.
+    /// The most that the bursts may add up to, in bytes.
     pub buffer_bytes: u64,
-    /// What they add up to, in bytes.
+    /// The sum of the bursts, in bytes.
     pub burst_bytes: u64,
     /// The reservations, by number.
     pub reservations: Vec<Listed>,
@@ -300,31 +301,31 @@ pub struct Listed {
     pub owner: Option<String>,
     /// The name of its class.
     pub class: String,
-    /// How much it is.
+    /// Its rate, burst and packet sizes.
     pub tspec: Tspec,
     /// What the link charges for it, in bit/s.
     pub charged_bit_s: u64,
-    /// What becomes of packets beyond that.
+    /// What becomes of packets beyond rate and burst.
     pub excess: Excess,
-    /// The longest that a conforming packet may wait, as its owner asked, in nanoseconds.
+    /// The longest wait of a conforming packet that its owner asked for, in nanoseconds.
     pub delay_ns: Option<Nanos>,
-    /// Seconds until it ends; `None`: it does not by itself.
+    /// Seconds until it ends; `None`: it does not end by itself.
     pub expires_s: Option<f64>,
     /// Its flows.
     pub flows: Vec<Flow>,
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
-    /// To everything but the following two.
+    /// The answer to all other operations.
     Answer(Box<Answer>),
-    /// To [`Op::List`].
+    /// The answer to [`Op::List`].
     List(List),
-    /// To [`Op::Watch`]: the events from this number on follow.
+    /// The answer to [`Op::Watch`]: the events from this number on follow.
     Watching {
-        /// The number of the first.
+        /// The number of the first event.
         from: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a policy says of its class for reservations, in the form that admission needs.
+//! The policy's class for reservations with its limits, in the form that admission needs.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassId, QueueSpec};
 use altq_engine::units::{Nanos, Rate};
 
-/// The class of a link below which reservations go.
+/// The class of a link below which reservations are made.
 ///
 /// Making one takes time that is linear in the classes and rules of the policy.
 pub struct Place {
@@ -22,9 +22,9 @@ pub struct Place {
     pub(crate) class: String,
     /// The class.
     pub(crate) id: ClassId,
-    /// What may be reserved, in bit/s as the link charges it.
+    /// What may be reserved, in charged bit/s.
     pub(crate) reservable: u64,
-    /// What the bursts may add up to, bytes.
+    /// The most that the bursts may add up to, in bytes.
     pub(crate) buffer: u64,
     pub(crate) mtu: u32,
     pub(crate) overhead: Overhead,
@@ -32,27 +32,27 @@ pub struct Place {
     pub(crate) delay: Option<Nanos>,
     pub(crate) lifetime: Option<Nanos>,
     pub(crate) most: u64,
-    /// What one owner may have, in bit/s.
+    /// The most that one owner may reserve, in charged bit/s.
     pub(crate) owner_rate: Option<u64>,
     pub(crate) owner_most: Option<u64>,
-    /// The words of a class for a reservation, by the scheduler that serves it.
+    /// The words of a reservation's class, in the scheduler that serves it.
     pub(crate) words: ReservedWords,
     /// The class's own words.
     pub(crate) settings: Settings,
-    /// The delay bounds of the link, without reservations; `None` where its scheduler has none.
+    /// The delay bounds of the link without reservations; `None` if its scheduler has none.
     pub(crate) bounds: Option<Box<dyn Kept>>,
-    /// What its words guarantee the class beyond what the policy's classes below it have, bit/s.
+    /// The part of the class's guarantee that the policy's classes below it do not have, in bit/s.
     pub(crate) own_rate: u64,
-    /// The length of its next packet is a guess.
+    /// Whether the length of its next packet is a guess.
     pub(crate) guesses: bool,
-    /// It holds packets of its own even with classes below it.
+    /// Whether it holds packets of its own even with classes below it.
     pub(crate) led_to: bool,
-    /// The policy has classes below it.
+    /// Whether the policy has classes below it.
     pub(crate) has_children: bool,
     /// The policy's rules, in the order in which they are tried.
     pub(crate) rules: RuleSet,
     pub(crate) default: Option<ClassId>,
-    /// Names of the policy's classes that a reservation's class could have.
+    /// Names of the policy's classes that a reservation's class could also get.
     pub(crate) taken: HashSet<String>,
 }
 
@@ -100,43 +100,43 @@ impl Place {
         })
     }
 
-    /// The same place for a caller that puts the policy's rules behind those of reservations by
-    /// itself: the changes of rules have those of reservations only.
+    /// The same place without the policy's rules, for a caller that adds them itself: changes of
+    /// rules then have only the rules of reservations.
     pub fn without_rules(mut self) -> Place {
         self.rules.rules.clear();
         self
     }
 
-    /// The same place where the engine has other numbers for the classes.
+    /// The same place for an engine in which the classes have other numbers.
     pub fn renumbered(mut self, number: impl Fn(ClassId) -> ClassId) -> Place {
         (self.id, self.default) = (number(self.id), self.default.map(&number));
         self
     }
 
-    /// The name of the class with that of its link, `LINK/CLASS`: what `within_class` may be.
+    /// The name of the class with that of its link, `LINK/CLASS`, as in `within_class`.
     pub fn path(&self) -> String {
         format!("{}/{}", self.link, self.class)
     }
 
-    /// Whether a request that names this class, or none, is about this place.
+    /// Whether `within_class` means this place; `None` means any.
     pub fn answers_to(&self, within: Option<&str>) -> bool {
         within.is_none_or(|name| {
             name == self.class || name.split_once('/') == Some((self.link.as_str(), self.class.as_str()))
         })
     }
 
-    /// The time to live that the policy allows, of what is asked.
+    /// The time to live that was asked for, limited to what the policy allows.
     pub(crate) fn ttl(&self, asked: Option<Nanos>) -> Option<Nanos> {
         asked.into_iter().chain(self.lifetime).min()
     }
 
-    /// The name of a reservation's class; `None` if the policy has a class of that name.
+    /// The name of the class of reservation `id`; `None` if the policy has a class of that name.
     pub(crate) fn name(&self, id: u64) -> Option<String> {
         let name = format!("{}.{id}", self.class);
         (!self.taken.contains(&name)).then_some(name)
     }
 
-    /// The class itself among those that the scheduler counts, when its reservations are guaranteed
+    /// The class itself as the scheduler's bounds count it, when its reservations are guaranteed
     /// `charged` in all.
     pub(crate) fn leaf(&self, charged: u64) -> Leaf<'_> {
         let rate = Rate::bit_s(self.own_rate.saturating_sub(charged));

@@ -1,9 +1,9 @@
-//! Admission: what is reserved, what fits beside it, and what is in the way.
+//! Admission: what is reserved, what still fits, and what is in the way.
 //!
 //! The sums are exact. A reservation is charged its rate in packets of the size at which a byte
-//! costs most on the link; the charges add up to no more than the class can count on, the bursts to
-//! no more than its buffer (RFC 2211 9 leaves the rule open). Where a delay is asked for, the bound
-//! is the one that `altq check` would print if the reservation were one of the policy's classes.
+//! costs most on the link. The charges may add up to what the class is guaranteed, the bursts to
+//! its buffer (RFC 2211 9 leaves the rule open). If a delay is asked for, it is compared with the
+//! bound that `altq check` would print if the reservation were a class of the policy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ use crate::message::Excess;
 use crate::place::Place;
 use crate::tspec::{Cost, Tspec};
 
-/// Why something is refused.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Error code and value of RFC 2205, appendix B, if it has one for this.
@@ -28,16 +28,16 @@ pub struct Refusal {
     pub reason: String,
     /// The name of the class, the link or the owner that is in the way.
     pub bottleneck: Option<String>,
-    /// What the link would charge, bit/s.
+    /// What the link would charge, in bit/s.
     pub charged: Option<u64>,
-    /// The highest rate that would be granted, bit/s at layer 3.
+    /// The highest rate that would be granted, in bit/s at layer 3.
     pub would_fit: Option<u64>,
 }
 
 impl Refusal {
     /// The delay bound cannot be kept.
     pub const DELAY: (u8, u16) = (1, 1);
-    /// The bandwidth, or the buffer, is not there.
+    /// There is not enough bandwidth or buffer.
     pub const BANDWIDTH: (u8, u16) = (1, 2);
     /// The largest packet is larger than the link's MTU.
     pub const MTU: (u8, u16) = (1, 3);
@@ -45,12 +45,12 @@ impl Refusal {
     pub const POLICY: (u8, u16) = (2, 0);
     /// The service is not offered.
     pub const SERVICE: (u8, u16) = (21, 2);
-    /// The token bucket is none.
+    /// The token bucket has impossible values.
     pub const FLOWSPEC: (u8, u16) = (21, 3);
     /// The engine refused the change.
     pub const SYSTEM: (u8, u16) = (22, 0);
 
-    /// A refusal that RSVP has no code for.
+    /// A refusal for which RSVP has no code.
     pub fn because(reason: impl Into<String>) -> Refusal {
         Refusal { code: None, reason: reason.into(), bottleneck: None, charged: None, would_fit: None }
     }
@@ -73,7 +73,7 @@ impl Refusal {
     }
 }
 
-/// What admission looks at.
+/// The values of a request that admission needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub owner: Option<&'a str>,
@@ -86,45 +86,45 @@ pub struct Asked<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
     pub owner: Option<String>,
-    /// In bit/s on the wire.
+    /// Its charged rate, in bit/s on the wire.
     pub charged: u64,
-    /// In bytes at layer 3.
+    /// Its burst, in bytes at layer 3.
     pub burst: u64,
     pub delay: Option<Nanos>,
     /// The words of its class.
     pub settings: Settings,
-    /// What its queue holds, bytes.
+    /// The limit of its queue, in bytes.
     pub limit: u32,
 }
 
 impl Held {
-    /// What a reservation is charged that holds nothing.
+    /// The charge of a reservation that does not hold anything of the room yet.
     pub fn nothing(cost: Cost, tspec: &Tspec) -> Held {
         let charged = cost.charge(tspec.rate_bit_s);
         Held { owner: None, charged, burst: 0, delay: None, settings: Settings::new(), limit: 0 }
     }
 
-    /// Its class among those that the scheduler counts.
+    /// Its class as the scheduler's bounds count it.
     fn leaf(&self) -> Leaf<'_> {
         Leaf { settings: &self.settings, rate: Rate::bit_s(self.charged), guesses: queue::PLAIN.guesses() }
     }
 }
 
-/// What an owner has.
+/// What an owner has reserved.
 #[derive(Clone, Copy, Debug, Default)]
 struct Owned {
     count: u64,
     charged: u64,
 }
 
-/// The room for reservations, and what is taken of it.
+/// The room for reservations, and how much of it is taken.
 pub struct Room {
     pub place: Place,
     charged: u64,
     bursts: u64,
     count: u64,
     owners: HashMap<Option<String>, Owned>,
-    /// How many reservations asked for each delay.
+    /// For each delay that was asked for, the number of reservations.
     delays: BTreeMap<Nanos, u64>,
 }
 
@@ -133,17 +133,17 @@ impl Room {
         Room { place, charged: 0, bursts: 0, count: 0, owners: HashMap::new(), delays: BTreeMap::new() }
     }
 
-    /// What is charged for all reservations, bit/s.
+    /// The sum of the charges of all reservations, in bit/s.
     pub fn charged(&self) -> u64 {
         self.charged
     }
 
-    /// What their bursts add up to, bytes.
+    /// The sum of their bursts, in bytes.
     pub fn bursts(&self) -> u64 {
         self.bursts
     }
 
-    /// Takes what a reservation holds.
+    /// Adds what a reservation holds.
     pub fn take(&mut self, held: &Held) {
         self.count(held, true);
     }
@@ -190,16 +190,16 @@ impl Room {
         self.place.bounds = Some(bounds);
     }
 
-    /// What is charged below the class for reservations, if the class itself holds packets.
+    /// The sum of the charges, if the class for reservations itself holds packets.
     fn own_leaf(&self) -> Option<u64> {
         let holds = self.place.led_to || !self.place.has_children && self.count == 0;
         holds.then_some(self.charged)
     }
 
-    /// What a reservation would hold, if there is room for it. `instead`: what it holds now.
+    /// What a reservation would hold, if there is room for it. `instead`: what it already holds.
     ///
     /// # Errors
-    /// Says what is in the way, and what would fit.
+    /// What is in the way, and what would fit.
     pub fn ask(&mut self, asked: &Asked<'_>, instead: Option<&Held>) -> Result<Held, Refusal> {
         if let Some(old) = instead {
             self.give_back(old);
@@ -246,13 +246,14 @@ impl Room {
             let why = format!("{wanted} on the wire are more than the {left} that the owner `{owner}` may still have");
             Refusal::coded(Refusal::POLICY, why).at(owner)
         };
-        // With the highest rate that the sums leave, everything else must hold as well.
+        // The highest rate that the sums leave would fit only if everything else holds with it as
+        // well.
         let most = cost.fits(left.min(quota));
         let fits = most > 0 && self.beyond_rates(asked, cost, cost.charge(most)).is_ok();
         Err(refusal.fits(charged, if fits { most } else { 0 }))
     }
 
-    /// What admission asks for beside the sums of rates: bursts, and the delay.
+    /// Checks what admission requires in addition to the sums of rates: bursts, and the delay.
     fn beyond_rates(&mut self, asked: &Asked<'_>, cost: Cost, charged: u64) -> Result<Held, Refusal> {
         let place = &self.place;
         let (tspec, largest) = (asked.tspec, asked.tspec.largest(place.mtu));
@@ -263,9 +264,9 @@ impl Room {
             let why = format!("a burst of {burst} bytes is more than the {left} bytes left of the buffer");
             return Err(bandwidth(why));
         }
-        // A conforming source has no more in the queue than its burst and what it sends in the time
-        // that a packet may wait. Where that time is not agreed on, it is taken as the time in
-        // which the whole buffer goes at the rate of the class. And one packet for what is rounded.
+        // A conforming source has at most its burst in the queue, plus what it sends in the time
+        // that a packet may wait. If no such time is agreed on, it is the time in which the whole
+        // buffer is sent at the rate of the class. One packet is added for rounding.
         let least = u32::try_from(burst.saturating_add(u64::from(largest)));
         let least = least.map_err(|_| bandwidth(format!("no queue holds a burst of {burst} bytes")))?;
         let agreed = place.delay.into_iter().chain(asked.delay).min();
@@ -290,9 +291,9 @@ impl Room {
         self.in_time(held)
     }
 
-    /// Whether all reservations with this one would wait no longer than asked.
+    /// Checks that with this reservation none waits longer than asked for.
     fn in_time(&mut self, held: Held) -> Result<Held, Refusal> {
-        // All reservations are of one priority, so one bound holds for all.
+        // All reservations have one priority, so one bound holds for all.
         let others = self.delays.first_key_value().map(|(delay, _)| *delay);
         let Some(most) = [self.place.delay, held.delay, others].into_iter().flatten().min() else {
             return Ok(held);
@@ -311,7 +312,7 @@ impl Room {
         Err(Refusal::coded(Refusal::DELAY, why).at(&self.place.class).fits(held.charged, 0))
     }
 
-    /// The longest wait of a conforming packet of a reservation that is there, if it is bounded.
+    /// The longest wait of a conforming packet of an existing reservation, if it is bounded.
     pub fn wait(&self, held: &Held) -> Option<Nanos> {
         self.place.bounds.as_ref()?.bound(held.leaf()).ok().map(|bound| bound.conforming)
     }

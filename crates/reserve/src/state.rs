@@ -1,7 +1,7 @@
-//! What survives a restart: the reservations, with deadlines by the clock on the wall.
+//! What survives a restart: the reservations, with deadlines by the wall clock.
 //!
-//! The clock of the table may begin anew with every start. So the caller gives both clocks when it
-//! saves and when it restores.
+//! The table's clock may begin anew with every start. So the caller gives both clocks when it saves
+//! and when it restores.
 
 use std::collections::HashSet;
 
@@ -17,22 +17,22 @@ use crate::room::{Held, Refusal};
 use crate::table::{Reservation, Table};
 use crate::tspec::{Cost, Tspec};
 
-/// The most that the number of a reservation may be, so that a spoilt state leaves numbers for new
-/// ones. JSON's numbers are whole up to here in every program.
+/// The highest number of a reservation, so that even after a damaged state there are numbers for
+/// new ones. Up to here every program reads JSON's numbers exactly.
 const MOST_ID: u64 = 1 << 53;
 
-/// The number of the form in which reservations are saved.
+/// The version of the format in which reservations are saved.
 pub const FORM: u32 = 1;
 
 /// The reservations of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The number of the form: [`FORM`].
+    /// The version of the format: [`FORM`].
     pub form: u32,
     /// The link.
     pub link: String,
-    /// The number that the next reservation gets at least.
+    /// The lowest number that the next reservation may get.
     pub next_id: u64,
     /// The reservations, by number.
     pub reservations: Vec<Saved>,
@@ -50,11 +50,11 @@ pub struct Saved {
     pub owner: Option<String>,
     /// Its flows.
     pub flows: Vec<Flow>,
-    /// How much it is.
+    /// Its rate, burst and packet sizes.
     pub tspec: Tspec,
     /// What becomes of packets beyond that.
     pub excess: Excess,
-    /// The longest that a packet may wait, as its owner asked, in nanoseconds.
+    /// The longest wait of a conforming packet that its owner asked for, in nanoseconds.
     pub delay_ns: Option<Nanos>,
     /// How long it lasts after a refresh, in nanoseconds.
     pub ttl_ns: Option<Nanos>,
@@ -62,19 +62,19 @@ pub struct Saved {
     pub deadline_unix_ns: Option<u64>,
 }
 
-/// What became of a state.
+/// The outcome of restoring a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// How many reservations are there again.
+    /// How many reservations exist again.
     pub restored: usize,
     /// How many had ended in the meantime.
     pub expired: usize,
-    /// Those that there is no room for any more, or that the state spoils: number and reason.
+    /// Those for which there is no room any more, or whose data are damaged: number and reason.
     pub refused: Vec<(u64, String)>,
 }
 
 impl Reservation {
-    /// What survives a restart of it, by the table's clock and the one on the wall.
+    /// What survives a restart, given the table's clock and the wall clock.
     pub fn saved(&self, now: Nanos, unix_ns: u64) -> Saved {
         Saved {
             id: self.id,
@@ -91,20 +91,20 @@ impl Reservation {
 }
 
 impl Table {
-    /// The reservations as they stand. `now` is the table's clock, `unix_ns` the one on the wall,
-    /// in nanoseconds since 1970.
+    /// The present reservations. `now` is the table's clock, `unix_ns` the wall clock, in
+    /// nanoseconds since 1970.
     pub fn save(&self, now: Nanos, unix_ns: u64) -> State {
         let reservations = self.by_id.values().map(|there| there.saved(now, unix_ns)).collect();
         State { form: FORM, link: self.room.place.link.clone(), next_id: self.next, reservations }
     }
 
-    /// Takes the reservations of a state into a table, and makes their classes and rules in the
-    /// engine. Those whose deadline has passed are events `expired`, those that the policy no
-    /// longer has room for `preempted`. A wall clock that was set back gives nobody more than the
-    /// time to live, and nobody has more than the policy's `lifetime`.
+    /// Adds the reservations of a state to a table, and makes their classes and rules in the
+    /// engine. Those whose deadline has passed give an event `expired`, those for which the policy
+    /// no longer has room one `preempted`. Even if the wall clock was set back, none lasts longer
+    /// than its time to live and than the policy's `lifetime`.
     ///
     /// # Errors
-    /// Says why nothing was restored: another form, a number out of range, or rules that the engine
+    /// Why nothing was restored: another format, a number out of range, or rules that the engine
     /// refused.
     pub fn restore(
         &mut self,
@@ -148,7 +148,7 @@ impl Table {
         Ok(done)
     }
 
-    /// One reservation of a state, with its class; `None` if its time is over.
+    /// Restores one reservation of a state, with its class. `None` if its time is over.
     fn restored(
         &mut self,
         now: Nanos,
@@ -174,7 +174,7 @@ impl Table {
         let ttl = self.ttl(ttl_ns);
         let left = deadline_unix_ns.map(|deadline| deadline.saturating_sub(unix_ns));
         let deadline = left.into_iter().chain(ttl).min().map(|left| now.saturating_add(left));
-        // What it holds is filled in when there is room for it.
+        // This is replaced by what it really holds once there is room for it.
         let held = Held::nothing(Cost::of(&self.room.place.overhead, &tspec, self.room.place.mtu), &tspec);
         let (delay, class) = (delay_ns, ROOT);
         let mut there = Reservation { id, key, owner, name, class, tspec, flows, excess, delay, ttl, deadline, held };

@@ -17,23 +17,23 @@ use crate::tspec::Tspec;
 /// A reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reservation {
-    /// Its number, which no other gets.
+    /// Its number, which no other reservation ever gets.
     pub id: u64,
     /// The name that its owner gave it.
     pub key: Option<String>,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Option<String>,
     /// The name of its class.
     pub name: String,
     /// Its class in the engine.
     pub class: ClassId,
-    /// How much it is.
+    /// Its rate, burst and packet sizes.
     pub tspec: Tspec,
-    /// Which packets it is for.
+    /// The flows that belong to it.
     pub flows: Vec<Flow>,
-    /// What becomes of packets beyond that.
+    /// What becomes of packets beyond rate and burst.
     pub excess: Excess,
-    /// The longest that a conforming packet may wait, as its owner asked.
+    /// The longest wait of a conforming packet that its owner asked for.
     pub delay: Option<Nanos>,
     /// How long it lasts after a refresh; `None`: until its owner gives it up.
     pub ttl: Option<Nanos>,
@@ -62,21 +62,21 @@ impl Reservation {
 /// `now` is any clock that never goes backwards, in nanoseconds.
 pub struct Table {
     pub(crate) room: Room,
-    /// The number of the next.
+    /// The number of the next reservation.
     pub(crate) next: u64,
     pub(crate) by_id: BTreeMap<u64, Reservation>,
     pub(crate) keys: HashMap<String, u64>,
-    /// The engine tries flows in turn, so a second one that is the same would never match.
+    /// The reservation of each flow. A flow can belong to only one: the engine tries rules in turn,
+    /// so a second one would never match.
     flows: HashMap<Flow, u64>,
     pub(crate) deadlines: BTreeSet<(Nanos, u64)>,
     pub(crate) events: Events,
-    /// Classes of reservations that are over, which the engine would not remove, and what they
-    /// hold.
+    /// Classes of ended reservations that the engine has refused to remove, and what they hold.
     left: Vec<(ClassId, Held)>,
 }
 
 impl Table {
-    /// Without reservations.
+    /// A table without reservations.
     pub fn new(place: Place) -> Table {
         Table {
             room: Room::new(place),
@@ -121,22 +121,23 @@ impl Table {
         self.events.since(from)
     }
 
-    /// When [`expire`](Table::expire) has something to do next.
+    /// When [`expire`](Table::expire) next has something to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// How many classes of reservations that are over the engine would not remove. They hold their
-    /// room, and every request and every call of [`expire`](Table::expire) tries to remove them.
+    /// How many classes of ended reservations the engine has refused to remove. They keep their
+    /// room, and every request and every call of [`expire`](Table::expire) tries again to remove
+    /// them.
     pub fn unremoved(&self) -> usize {
         self.left.len()
     }
 
-    /// Ends the reservations whose time is over. Returns how many those were.
+    /// Ends the reservations whose time is over, and returns their number.
     ///
     /// # Errors
-    /// The engine refused the rules: all reservations stand as before. A class that it does not
-    /// remove is no error ([`unremoved`](Table::unremoved)).
+    /// The engine refused the rules. Then all reservations stay as they were. A class that it does
+    /// not remove is not an error ([`unremoved`](Table::unremoved)).
     pub fn expire(&mut self, now: Nanos, apply: &mut Apply<'_>) -> Result<usize, SpecError> {
         let heir = self.room.place.default;
         for (class, held) in std::mem::take(&mut self.left) {
@@ -150,19 +151,19 @@ impl Table {
         self.end(now, &over, apply).map(|()| over.len())
     }
 
-    /// Ends all reservations: the policy has no class for them any more.
+    /// Ends all reservations, because the policy no longer has a class for them.
     ///
     /// # Errors
-    /// What the engine refused. If those were the rules, all reservations stand as before.
+    /// What the engine refused. If it refused the rules, all reservations stay as they were.
     pub fn preempt(&mut self, now: Nanos, why: &str, apply: &mut Apply<'_>) -> Result<(), SpecError> {
         let all = self.by_id.keys().map(|id| (*id, Happened::Preempted, Some(why.to_owned())));
         let all: Vec<(u64, Happened, Option<String>)> = all.collect();
         self.end(now, &all, apply)
     }
 
-    /// Ends reservations, all at once: their rules go, then their classes. Packets that wait in
-    /// them go to the default class; where it has no room for them, or there is none, they are
-    /// drops.
+    /// Ends several reservations: first all their rules are removed, then their classes. Packets
+    /// that wait in them move to the default class; if it has no room for them, or there is none,
+    /// they are dropped.
     pub(crate) fn end(
         &mut self,
         now: Nanos,
@@ -179,8 +180,8 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the class of a reservation that is over, and gives its room back. A class that the
-    /// engine keeps is still guaranteed its rate there, so it keeps its room.
+    /// Removes the class of an ended reservation, and frees its room. If the engine keeps the
+    /// class, it still has its guarantee, so its room stays taken.
     pub(crate) fn remove_class(&mut self, class: ClassId, held: Held, heir: Option<ClassId>, apply: &mut Apply<'_>) {
         match apply(&Change::RemoveClass { class, heir }) {
             Ok(_) => self.room.give_back(&held),
@@ -188,8 +189,8 @@ impl Table {
         }
     }
 
-    /// The reservations that another place has no room for, and why: those that
-    /// [`set_place`](Table::set_place) would take away.
+    /// The reservations for which another place has no room, and why:
+    /// [`set_place`](Table::set_place) would end them.
     pub fn misfits(&self, place: Place) -> Vec<(u64, String)> {
         let mut room = Room::new(place);
         self.left.iter().for_each(|(_, held)| room.take(held));
@@ -203,13 +204,13 @@ impl Table {
         misfits
     }
 
-    /// The policy has changed, and the engine with it. Reservations that the new class has no room
-    /// for are taken away, those of lower numbers being kept first; the others get the words that
-    /// follow from the new one, and last no longer than it allows. The rules of the policy and of
-    /// the reservations are set anew.
+    /// Takes over a changed policy, after the engine has changed. Reservations for which the new
+    /// place has no room are ended; those of lower numbers are kept first. The others get the words
+    /// that follow from the new place, and last no longer than it allows. The rules of the policy
+    /// and of the reservations are set anew.
     ///
     /// # Errors
-    /// What the engine refused. If those were the rules, nothing has changed. If those were the
+    /// What the engine refused. If it refused the rules, nothing has changed. If it refused the
     /// words or the queue of a class, that reservation holds what it held before.
     pub fn set_place(&mut self, now: Nanos, place: Place, apply: &mut Apply<'_>) -> Result<(), SpecError> {
         let mut room = Room::new(place);
@@ -249,7 +250,7 @@ impl Table {
             match install::all(apply, steps) {
                 Ok(()) => there.held = held,
                 Err(error) => {
-                    // The class is what it was, and so is the room that it holds.
+                    // The class has not changed, so it holds the same room as before.
                     self.room.give_back(&held);
                     self.room.take(&there.held);
                     refused.get_or_insert(error);
@@ -271,14 +272,14 @@ impl Table {
         for (id, why) in gone {
             let Some(gone) = self.take_out(id) else { continue };
             self.events.push(now, Happened::Preempted, &gone, Some(why));
-            // Its class holds its room until it is removed.
+            // Its class keeps its room until it is removed.
             self.room.take(&gone.held);
             self.remove_class(gone.class, gone.held, self.room.place.default, apply);
         }
         refused.map_or(Ok(()), Err)
     }
 
-    /// All reservations.
+    /// The list of all reservations.
     pub fn list(&self, now: Nanos) -> List {
         let place = &self.room.place;
         let one = |there: &Reservation| Listed {
@@ -305,7 +306,7 @@ impl Table {
         }
     }
 
-    /// The time to live that the policy allows, of what is asked.
+    /// The time to live that was asked for, limited to what the policy allows.
     pub(crate) fn ttl(&self, asked: Option<Nanos>) -> Option<Nanos> {
         self.room.place.ttl(asked)
     }
@@ -322,7 +323,7 @@ impl Table {
         }
     }
 
-    /// Whether no other reservation has one of these flows.
+    /// Checks that no reservation except `but` has one of these flows.
     pub(crate) fn free(&self, flows: &[Flow], but: Option<u64>) -> Result<(), Refusal> {
         for flow in flows {
             if let Some(id) = self.flows.get(flow).filter(|id| Some(**id) != but) {
@@ -341,14 +342,15 @@ impl Table {
         }
     }
 
-    /// The rules of all reservations but some, and of the policy.
+    /// The change that sets the rules of all reservations except `without`, and those of the
+    /// policy.
     pub(crate) fn rules(&self, without: &HashSet<u64>) -> Change {
         let there = self.by_id.values().filter(|there| !without.contains(&there.id));
         let flows = there.flat_map(|there| there.flows.iter().map(move |flow| (flow, there.class)));
         install::rules(&self.room.place, flows)
     }
 
-    /// Puts a reservation into the table, and takes its room.
+    /// Adds a reservation to the table, and takes its room.
     pub(crate) fn put_in(&mut self, reservation: Reservation) {
         self.room.take(&reservation.held);
         let id = reservation.id;
@@ -364,7 +366,7 @@ impl Table {
         self.by_id.insert(id, reservation);
     }
 
-    /// Takes a reservation out of the table. Its room stays taken.
+    /// Removes a reservation from the table. Its room stays taken.
     pub(crate) fn take_out(&mut self, id: u64) -> Option<Reservation> {
         let gone = self.by_id.remove(&id)?;
         if let Some(key) = &gone.key {
@@ -379,14 +381,14 @@ impl Table {
         Some(gone)
     }
 
-    /// Whether a reservation with this key or one of these flows is there.
+    /// Whether a reservation with this number, this key or one of these flows exists.
     pub(crate) fn clashes(&self, id: u64, key: Option<&String>, flows: &[Flow]) -> bool {
         let key = key.is_some_and(|key| self.keys.contains_key(key));
         key || self.by_id.contains_key(&id) || flows.iter().any(|flow| self.flows.contains_key(flow))
     }
 }
 
-/// Whether an end is earlier than it was. Without a deadline there is none.
+/// Whether a deadline is earlier than before. `None` is never.
 pub(crate) fn is_sooner(before: Option<Nanos>, after: Option<Nanos>) -> bool {
     after.is_some_and(|after| before.is_none_or(|before| after < before))
 }

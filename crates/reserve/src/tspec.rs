@@ -1,4 +1,4 @@
-//! How much a reservation is: the token bucket of RFC 2215 3.6, and what it costs on the link.
+//! The size of a reservation: the token bucket of RFC 2215 3.6, and what it costs on the link.
 
 use altq_engine::link::{Framing, Overhead};
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 pub const MOST_RATE: u64 = 320_000_000_000_000;
 /// The largest legal burst: 250 Gbyte (RFC 2215 3.6).
 pub const MOST_BURST: u64 = 250_000_000_000;
-/// The minimum policed unit where none is given: a small packet.
+/// The default of the minimum policed unit: a small packet.
 const MIN_UNIT: u32 = 64;
 
-/// A token bucket: at most rate · T + burst in any time T. Sizes count from the IP header, packets
-/// smaller than the minimum policed unit count as one of that size.
+/// A token bucket: at most rate · T + burst in any time T. Sizes count from the IP header. A packet
+/// smaller than the minimum policed unit counts as one of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tspec {
@@ -19,7 +19,7 @@ pub struct Tspec {
     pub rate_bit_s: u64,
     /// b, in bytes: 1 to 250 Gbyte.
     pub burst_bytes: u64,
-    /// p, in bit/s; `None`: any. It does not count in admission.
+    /// p, in bit/s; `None`: any. Admission ignores it.
     #[serde(default)]
     pub peak_bit_s: Option<u64>,
     /// m, in bytes, 1 to M; `None`: 64, or M if that is less.
@@ -44,7 +44,7 @@ impl Tspec {
     /// Whether RFC 2215 3.6 allows the values.
     ///
     /// # Errors
-    /// Says which value is wrong.
+    /// Which value is wrong.
     pub fn check(&self, mtu: u32) -> Result<(), String> {
         if !(1..=MOST_RATE).contains(&self.rate_bit_s) {
             return Err(format!("a rate is 1 to {MOST_RATE} bit/s, not {}", self.rate_bit_s));
@@ -65,12 +65,12 @@ impl Tspec {
     }
 }
 
-/// What bytes at layer 3 cost on the link, as a fraction: `wire` bytes for `own` bytes.
+/// The cost of bytes of layer 3 on the link, as a fraction: `wire` bytes for `own` bytes.
 ///
 /// A source may send packets of any size from the minimum policed unit m to the largest packet M,
-/// so the cost is that of the size at which a byte costs most. On a link that adds the same to
-/// every packet that is m; with a negative overhead it may be M; in cells or blocks it may be any
-/// size between them that just begins another one.
+/// so the cost is that of the size at which a byte costs most. If the link adds the same to every
+/// packet, that is m; with a negative overhead it may be M; with cells or blocks it may be any size
+/// between them that just begins another cell or block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     wire: u32,
@@ -98,39 +98,40 @@ impl Cost {
     /// ```
     pub fn of(overhead: &Overhead, tspec: &Tspec, mtu: u32) -> Cost {
         let at = |own: u32| Cost { wire: overhead.charge(own), own: own.max(1) };
-        // Packets above the MTU are refused, so no larger size needs to be looked at.
+        // Packets above the MTU are refused, so larger sizes do not matter.
         let least = tspec.least(mtu);
         let largest = tspec.largest(mtu).min(mtu).max(least);
         match overhead.framing {
-            // Up to the length that every packet counts at least, longer packets cost less a byte.
-            // From there on the cost only falls, or with a negative overhead only rises.
+            // Up to the smallest charged length, the cost per byte falls with the size. From there
+            // on it only falls, or with a negative overhead only rises. So the largest cost is at
+            // one of the ends.
             Framing::Plain => at(least).dearer(at(largest)),
-            // Each size that begins another cell or block is dearer than the one before it.
+            // A size that begins another cell or block costs more per byte than the size before it.
             Framing::Atm | Framing::Ptm => (least..=largest).fold(at(least), |dearest, own| dearest.dearer(at(own))),
         }
     }
 
-    /// The one of both that is the greater fraction; of equal ones this.
+    /// The greater of the two fractions; if they are equal, `self`.
     fn dearer(self, other: Cost) -> Cost {
         // a/b > c/d if a·d > c·b.
         let is_more = u64::from(other.wire) * u64::from(self.own) > u64::from(self.wire) * u64::from(other.own);
         if is_more { other } else { self }
     }
 
-    /// What `own` (bytes, or bit/s) costs, rounded up; at least 1.
+    /// The cost of `own` (bytes, or bit/s), rounded up; at least 1.
     pub fn charge(&self, own: u64) -> u64 {
         let wire = (u128::from(own) * u128::from(self.wire)).div_ceil(u128::from(self.own));
         u64::try_from(wire).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The most that costs no more than `wire`: `charge(fits(wire)) <= wire`, and of one more it is
-    /// not. 0 if nothing does; never more than the highest legal rate.
+    /// The largest value that costs no more than `wire`: `charge(fits(wire)) <= wire`, but
+    /// `charge(fits(wire) + 1) > wire`. 0 if even 1 costs more; at most the highest legal rate.
     pub fn fits(&self, wire: u64) -> u64 {
         if wire == 0 {
             return 0;
         }
-        // ceil(own · wire / unit) <= limit exactly if own · wire <= limit · unit, the limit being
-        // whole.
+        // For a whole limit, ceil(own · wire / unit) <= limit exactly if own · wire <= limit ·
+        // unit.
         let own = (u128::from(wire) * u128::from(self.own)).checked_div(u128::from(self.wire));
         own.map_or(MOST_RATE, |own| u64::try_from(own).unwrap_or(u64::MAX).min(MOST_RATE))
     }
@@ -148,26 +149,27 @@ mod tests {
     #[test]
     fn costs_by_hand() {
         let cost = |overhead: &Overhead, min, max| Cost::of(overhead, &tspec(min, max), 1500);
-        // Without overhead a byte is a byte.
+        // Without overhead a byte costs a byte.
         assert_eq!(cost(&Overhead::NONE, 128, 1500).charge(500_000), 500_000);
         // 40 bytes in PPPoE over ATM are two cells: 106 bytes.
         let atm = Overhead::keyword("pppoe-llcsnap").unwrap();
         assert_eq!(cost(&atm, 40, 40).charge(40_000), 106_000);
-        // But 57 bytes are 97 with the overhead, which are three cells: 159 bytes, 2.79 for each
-        // and not 2.65. From 58 on it is less: 2.74, and 2.02 for the 105 bytes of four cells.
+        // But 57 bytes are 97 with the overhead, which need three cells: 159 bytes, 2.79 for each
+        // byte instead of 2.65. From 58 bytes on it is less: 2.74, and 2.02 for the 105 bytes that
+        // need four cells.
         assert_eq!(cost(&atm, 40, 1500).charge(57_000), 159_000);
         assert_eq!(cost(&atm, 58, 1500).charge(58_000), 159_000);
-        // 98 bytes over PTM with 30 more are two blocks of 64: 128 + 2 = 130 bytes, 1.327 for each.
-        // 99 bytes begin a third: 129 + 3 = 132, which is 4/3.
+        // 98 bytes over PTM with an overhead of 30 are two blocks of 64: 128 + 2 = 130 bytes, 1.327
+        // for each byte. 99 bytes begin a third block: 129 + 3 = 132, which is 4/3.
         let ptm = Overhead::keyword("pppoe-ptm").unwrap();
         assert_eq!(cost(&ptm, 98, 1492).charge(99_000), 132_000);
-        // A state that was spoilt may say anything: sizes above the MTU are not looked at.
+        // A damaged state may have any value: sizes above the MTU are ignored.
         assert_eq!(cost(&atm, 40, u32::MAX), cost(&atm, 40, 1500));
-        // A packet of 60 bytes counts 56 without the 4 of a header that is not the wire's; one of
-        // 1500 counts 1496. The large ones cost more a byte.
+        // With an overhead of -4, a packet of 60 bytes counts 56 and one of 1500 counts 1496. Large
+        // packets cost more per byte.
         let less = Overhead { bytes: -4, ..Overhead::NONE };
         assert_eq!(cost(&less, 60, 1500).charge(1_500_000), 1_496_000);
-        // Where a packet costs nothing, something is charged all the same.
+        // Even if a packet costs nothing, at least 1 is charged.
         let nothing = Overhead { bytes: -64, ..Overhead::NONE };
         assert_eq!((cost(&nothing, 64, 64).charge(1_000), cost(&nothing, 64, 64).fits(1)), (1, MOST_RATE));
     }
@@ -200,7 +202,7 @@ mod tests {
         ] {
             assert!(wrong.check(1500).unwrap_err().contains(why), "{wrong:?}");
         }
-        // What is not given: 64 bytes or less, and the MTU.
+        // The defaults: 64 bytes or less, and the MTU.
         let open = Tspec { min_unit_bytes: None, max_packet_bytes: None, ..legal };
         assert_eq!((open.least(1500), open.largest(1500), open.least(40)), (64, 1500, 40));
     }

@@ -1,5 +1,5 @@
-//! Who is admitted, who is not, why, and what would have fitted: figures worked out by hand, and
-//! bounds compared with what `altq check` would print.
+//! Which reservations are admitted, why others are not, and what would have fitted. Figures are
+//! worked out by hand, and bounds compared with what `altq check` would print.
 
 mod support;
 
@@ -34,10 +34,10 @@ fn rates_are_charged_at_small_packets_by_hand() {
     assert_eq!((answer.granted, code(&answer)), (false, Some((1, 2))));
     assert_eq!((answer.bottleneck.as_deref(), answer.would_fit_bit_s), (Some("res"), Some(42_167)));
     assert_eq!((answer.id, answer.charged_bit_s), (None, Some(648_438)));
-    // One more than what fits does not.
+    // One more bit/s than what fits is refused.
     assert!(!world.ask(&add("call4", 5004, tspec(42_168, 10_000, 128, 1500))).granted);
     assert!(world.ask(&add("call4", 5004, tspec(42_167, 10_000, 128, 1500))).granted);
-    // Nothing is left: even one bit/s costs two.
+    // Not enough is left for 1 bit/s, which costs 2.
     let answer = world.ask(&add("call5", 5005, tspec(1, 1, 128, 1500)));
     assert_eq!((code(&answer), answer.would_fit_bit_s), (Some((1, 2)), Some(0)));
 }
@@ -45,7 +45,7 @@ fn rates_are_charged_at_small_packets_by_hand() {
 #[test]
 fn a_change_counts_only_what_it_is_more() {
     let mut world = World::new(WIRE);
-    // 2,000,000 x 128 / 166 = 1,542,168.67: alone it may have so much.
+    // 2,000,000 x 128 / 166 = 1,542,168.67: so much may a single reservation have.
     assert!(world.ask(&add("a", 1, tspec(1_000_000, 10_000, 128, 1500))).granted);
     let more = |rate| Request { tspec: Some(tspec(rate, 10_000, 128, 1500)), ..of(Op::Modify, "a") };
     assert!(world.ask(&more(1_542_168)).granted);
@@ -69,14 +69,14 @@ fn a_change_of_the_rate_is_made_in_place() {
     assert!(world.ask(&other).granted);
     let made = world.changes.as_slice();
     assert!(matches!(made, [Change::SetClass { .. }, Change::SetQueue { .. }]), "{made:?}");
-    // The same again changes nothing, and is no event.
+    // The same request again changes nothing, and is not an event.
     let events = world.table.events_since(0).1.count();
     assert!(world.ask(&other).granted);
     assert_eq!((world.changes.len(), world.table.events_since(0).1.count()), (2, events));
 }
 
-/// The burst, a packet, and what comes in the delay that is agreed on; without one, in the time in
-/// which 64,000 bytes go at 2 Mbit/s: 256 ms.
+/// The queue holds the burst, a packet, and what comes in the agreed delay; without one, in the
+/// time in which 64,000 bytes are sent at 2 Mbit/s: 256 ms.
 #[test]
 fn queues_by_hand() {
     let mut world = World::new(WIRE);
@@ -103,7 +103,7 @@ fn bursts_add_up_to_the_buffer_by_hand() {
     assert_eq!((code(&answer), answer.would_fit_bit_s), (Some((1, 2)), Some(0)));
     assert!(answer.reason.unwrap().contains("34000 bytes left of the buffer"));
     assert!(world.ask(&add("b", 2, tspec(1_000, 34_000, 128, 1500))).granted);
-    // Without `buffer` it is what the class's queue holds: 50 packets of 1500 bytes.
+    // Without `buffer`, the buffer is what the class's queue holds: 50 packets of 1500 bytes.
     let plain = WIRE.replace("{ buffer 64000bytes }", "");
     let mut world = World::new(&plain);
     assert!(!world.ask(&add("a", 1, tspec(1_000, 75_001, 128, 1500))).granted);
@@ -159,7 +159,7 @@ fn quotas_of_owners() {
         owner: Some(owner.to_owned()),
         ..add(key, port, tspec(rate, 3_000, 1500, 1500))
     };
-    // 1500 bytes are 1538 on the wire: of 1 Mbit/s 975,292 bit/s are left at most.
+    // 1500 bytes are 1538 on the wire, so 1 Mbit/s on the wire has room for 975,292 bit/s.
     let answer = world.ask(&by("pbx", "a", 1, 975_293));
     assert_eq!((code(&answer), answer.bottleneck.as_deref()), (Some((2, 0)), Some("pbx")));
     assert_eq!(answer.would_fit_bit_s, Some(975_292));
@@ -189,7 +189,8 @@ fn delays_by_hand() {
     assert!(answer.reason.unwrap().contains("6ms, more than 5ms"));
     assert!(world.ask(&add("b", 2, bucket(1500))).granted);
     assert_eq!((world.table.wait(1), world.table.wait(2)), (Some(6000 * 800), Some(6000 * 800)));
-    // What an owner asks for holds against those that come later: 1500 bytes more are 1.2 ms more.
+    // The delay that an owner was granted is kept when others come later: 1500 bytes more add 1.2
+    // ms.
     let mut world = World::new(&text.replace("{ delay 5ms }", ""));
     let strict = Request { delay_ns: Some(4_000_000), ..add("a", 1, bucket(3000)) };
     assert!(world.ask(&strict).granted);
@@ -199,8 +200,8 @@ fn delays_by_hand() {
 }
 
 /// A policy with classes above and below the reservations in priority, and random requests. A
-/// reservation is granted if and only if the link with its class in it keeps all bounds; and the
-/// bound is that of `check`.
+/// reservation is granted if and only if the link with its class keeps all bounds, and its bound is
+/// that of `check`.
 #[test]
 fn bounds_are_those_of_check() {
     let mut random = Random::new(9);
@@ -246,7 +247,7 @@ fn bounds_are_those_of_check() {
     assert!(granted > 200 && refused > 200, "{granted} {refused}");
 }
 
-/// What a rate and a burst cost at most, in packets of one size from `min` to `max` bytes.
+/// The highest cost of a rate and a burst, in packets of one size from `min` to `max` bytes.
 fn charges(overhead: &Overhead, rate: u64, burst: u64, min: u32, max: u32) -> (u64, u64) {
     let at = |n: u64, size: u32| (u128::from(n) * u128::from(overhead.charge(size))).div_ceil(u128::from(size)) as u64;
     let most = |n: u64| (min..=max).map(|size| at(n, size)).max().unwrap_or(0);
@@ -263,7 +264,7 @@ fn push(link: &mut Link, parent: u32, rate: Rate, burst: u64, (own, packet): (u6
     link.classes.push(Class { name: format!("res.{}", link.classes.len()), ..Class::default() });
 }
 
-/// What does not conform goes to the default class, or waits in the same queue.
+/// Packets that do not conform go to the default class, or wait in the same queue.
 #[test]
 fn excess_in_the_same_queue_or_in_the_default_class() {
     let mut world = World::new(WIRE);
@@ -277,7 +278,7 @@ fn excess_in_the_same_queue_or_in_the_default_class() {
             let key = altq_engine::headers::Key { family: 4, proto: 17, dport: Some(port), ..Default::default() };
             world.engine.receive(0, &key, altq_engine::Packet::new(handle, 500));
         }
-        // Two packets of 500 bytes are the burst.
+        // The burst has room for two packets of 500 bytes.
         let queued = |class: u32| world.engine.counters(class).queued_packets;
         let expected = if port == 1 { (2, 1) } else { (3, 1) };
         assert_eq!((queued(class), queued(rest)), expected);

@@ -1,5 +1,6 @@
-//! Random requests against a naive account of the reservations: who is granted, what is listed, and
-//! that sums never exceed what the policy has. The engine takes every change, and loses no packet.
+//! Compares random requests with a naive account of the reservations: what is granted, what is
+//! listed, and that sums never exceed what the policy has. The engine accepts every change, and
+//! loses no packet.
 
 mod support;
 
@@ -10,7 +11,7 @@ use altq_engine::{Change, Packet};
 use altq_reserve::{Answer, Op, Reply, Request, Tspec};
 use support::{Random, World, flow, tspec};
 
-/// 18 Mbit/s for reservations: 20 less the 2 of `fixed`.
+/// 18 Mbit/s are for reservations: 20 minus the 2 of `fixed`.
 const POLICY: &str = "link l { rate 100Mbit/s overhead ethernet scheduler cbq
     class res {
         rate 20Mbit/s  borrow
@@ -36,8 +37,8 @@ struct Kept {
     deadline: u64,
 }
 
-/// What a rate costs on an Ethernet wire, 38 bytes a packet and 84 at least (docs/language.md), in
-/// packets of the minimum unit.
+/// The cost of a rate on an Ethernet wire in packets of the minimum unit: 38 bytes more for each
+/// packet, at least 84 bytes (docs/language.md).
 fn charge(tspec: &Tspec) -> u64 {
     let min = u64::from(tspec.min_unit_bytes.unwrap());
     (tspec.rate_bit_s * (min + 38).max(84)).div_ceil(min)
@@ -53,7 +54,7 @@ impl Model {
         self.kept.iter().find(|kept| kept.key == key)
     }
 
-    /// Whether there is room for a reservation beside the others.
+    /// Whether there is room for a reservation in addition to the others.
     fn fits(&self, new: &Kept) -> bool {
         let others: Vec<&Kept> = self.kept.iter().filter(|kept| kept.id != new.id).collect();
         let sum = |list: &[&Kept]| list.iter().map(|kept| charge(&kept.tspec)).sum::<u64>() + charge(&new.tspec);
@@ -88,11 +89,11 @@ fn ports(random: &mut Random) -> Vec<u16> {
     if random.chance(70) { vec![first] } else { vec![first, 5100 + random.below(60) as u16] }
 }
 
-/// A request, and what the account says of it: the answer and the reservation that there is then.
+/// A request, and what must come of it by the account: the answer, and the reservation after it.
 fn step(random: &mut Random, model: &Model, now: u64) -> (Request, bool, Option<Kept>) {
     let key = format!("k{}", random.below(50));
     let there = model.of_key(&key).cloned();
-    // Half of the time the owner asks, if there is one.
+    // In half of the cases the owner asks, if there is one.
     let asks = match &there {
         Some(there) if random.chance(50) => there.owner.clone(),
         _ => random.chance(80).then(|| format!("o{}", random.below(3))),
@@ -151,7 +152,7 @@ fn step(random: &mut Random, model: &Model, now: u64) -> (Request, bool, Option<
     (request, granted, new)
 }
 
-/// Packets of the flows come and go; what came is sent, dropped or queued.
+/// Packets of the flows come and go. Every packet that came is sent, dropped or queued.
 fn traffic(random: &mut Random, world: &mut World, model: &Model, account: &mut [u64; 3]) {
     let now = world.now;
     for _ in 0..random.below(6) {
@@ -171,7 +172,7 @@ fn traffic(random: &mut Random, world: &mut World, model: &Model, account: &mut 
     assert_eq!(account[0], account[1] + account[2] + u64::from(world.engine.backlog()));
 }
 
-/// The table has what the account has.
+/// Checks that the table has what the account has.
 fn compare(world: &mut World, model: &Model) {
     let Reply::List(list) = world.reply(&Request::new(Op::List)) else { panic!("no list") };
     let now = world.now;
@@ -192,7 +193,7 @@ fn compare(world: &mut World, model: &Model) {
 
 #[test]
 fn random_requests_against_a_naive_account() {
-    // Granted and refused, by what was asked.
+    // How many were granted and refused, by operation.
     let mut seen: HashMap<(String, bool), u32> = HashMap::new();
     let mut expired = 0;
     for seed in 0..30 {
@@ -205,7 +206,7 @@ fn random_requests_against_a_naive_account() {
             model.kept.retain(|kept| kept.deadline > world.now);
             expired += before - model.kept.len();
             let (request, granted, new) = step(&mut random, &model, world.now);
-            // What is over is ended first, whatever is asked.
+            // Reservations whose time is over are ended before any request.
             compare(&mut world, &model);
             let (saved, changes) = (world.table.save(world.now, 0), world.changes.len());
             let answer = world.ask(&request);
@@ -238,8 +239,8 @@ fn random_requests_against_a_naive_account() {
     assert!(expired > 100, "{expired}");
 }
 
-/// The rate that a refusal names would have been granted, and no higher one. Tried on a table that
-/// is restored from the state of this one.
+/// Checks that the rate named in a refusal would have been granted, and no higher one. This is
+/// tried on a table restored from the state of this one.
 fn would_fit(world: &World, request: &Request, answer: &Answer) {
     let (Some(most), Some(tspec)) = (answer.would_fit_bit_s, request.tspec) else { return };
     let state = world.table.save(world.now, 0);
@@ -254,7 +255,7 @@ fn would_fit(world: &World, request: &Request, answer: &Answer) {
     }
 }
 
-/// All reservations end. The packets that waited in them go to the default class, and out.
+/// Ends all reservations. The packets that waited in them move to the default class and are sent.
 fn end(world: &mut World, account: &mut [u64; 3]) {
     world.now += 61 * SECOND;
     assert!(world.ask(&Request { key: Some("none".into()), ..Request::new(Op::Del) }).reason.is_some());
@@ -265,7 +266,7 @@ fn end(world: &mut World, account: &mut [u64; 3]) {
     }
     account[2] += world.engine.drops().count() as u64;
     assert_eq!((world.engine.backlog(), account[0]), (0, account[1] + account[2]));
-    // What is left of the tree are the policy's classes.
+    // Only the policy's classes are left in the tree.
     let classes = world.link.spec.classes.len() as u32;
     assert!((classes..classes + 40).all(|class| world.engine.parent(class).is_none()));
 }

@@ -1,4 +1,4 @@
-//! Requests and answers to the letter of what stands on the socket.
+//! Requests and answers, compared with their exact text on the socket.
 
 mod support;
 

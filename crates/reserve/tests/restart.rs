@@ -49,11 +49,11 @@ fn deadlines_are_kept_over_a_restart() {
     assert_eq!(restored, Restored { restored: 2, expired: 1, refused: Vec::new() });
     assert_eq!(after.table.next_deadline(), Some(89 * SECOND));
     assert_eq!(happened(&after.table), [(Happened::Expired, 1), (Happened::Granted, 2), (Happened::Granted, 3)]);
-    // The classes and rules are there again, and numbers are not used twice.
+    // The classes and rules exist again, and numbers are not used twice.
     assert_eq!(after.table.get(2).unwrap().name, "res.2");
     assert_eq!(after.table.list(0).charged_bit_s, 500_000);
     assert_eq!(after.ask(&add("new", 4, rate(1_000))).id, Some(4));
-    // A wall clock that was set back gives no more than the time to live.
+    // Even if the wall clock was set back, none lasts longer than its time to live.
     let mut back = World::new(POLICY);
     restore(&mut back, 1, &state).unwrap();
     assert_eq!(back.table.next_deadline(), Some(10 * SECOND));
@@ -71,7 +71,7 @@ fn a_restart_with_a_smaller_class_keeps_the_older_reservations() {
     let restored = restore(&mut after, 0, &state).unwrap();
     assert_eq!((restored.restored, restored.refused.len(), restored.refused[0].0), (2, 1, 2));
     assert_eq!(happened(&after.table), [(Happened::Preempted, 2), (Happened::Granted, 1), (Happened::Granted, 3)]);
-    // The same while it runs.
+    // The same holds while altq runs.
     let World { table, engine, .. } = &mut world;
     let place = Place::of(&link(&smaller)).unwrap();
     table.set_place(0, place, &mut |change: &Change| engine.apply(0, change)).unwrap();
@@ -84,7 +84,8 @@ fn a_restart_with_a_smaller_class_keeps_the_older_reservations() {
     assert!(world.ask(&add("2", 2, rate(50_000))).granted);
 }
 
-/// A policy that lets reservations last for 60 s holds for those that were made without an end.
+/// A policy that lets reservations last for 60 s also holds for those that were made without an
+/// end.
 #[test]
 fn a_shorter_lifetime_holds_for_the_reservations_that_are_there() {
     let mut world = World::new(POLICY);
@@ -103,9 +104,9 @@ fn a_shorter_lifetime_holds_for_the_reservations_that_are_there() {
     assert_eq!(deadlines(&after.table), [Some(60 * SECOND), Some(60 * SECOND), Some(20 * SECOND)]);
     assert_eq!(deadlines(&world.table), [Some(70 * SECOND), Some(70 * SECOND), Some(30 * SECOND)]);
     assert_eq!(world.table.next_deadline(), Some(30 * SECOND));
-    // The two that end sooner than it was said are told of.
+    // There are events for the two that now end sooner.
     assert_eq!(happened(&world.table)[3..], [(Happened::Changed, 1), (Happened::Changed, 2)]);
-    // They end by themselves, and a refresh gives no more.
+    // They end by themselves, and a refresh gives no more than 60 s.
     world.now = 69 * SECOND;
     assert_eq!(world.ask(&of(Op::Refresh, "open")).expires_s, Some(60.0));
     world.now = 70 * SECOND;
@@ -124,7 +125,7 @@ fn a_spoilt_state_spoils_only_itself() {
     let restored = restore(&mut after, 0, &state).unwrap();
     let numbers: Vec<u64> = restored.refused.iter().map(|(id, _)| *id).collect();
     assert_eq!((restored.restored, numbers), (1, vec![2, 1]));
-    // Numbers that leave none for new ones.
+    // Numbers so high that there would be none for new reservations.
     let wrong = State { next_id: u64::MAX, ..state.clone() };
     assert!(restore(&mut World::new(POLICY), 0, &wrong).unwrap_err().contains("next reservation"));
     state.reservations[0].id = u64::MAX;
@@ -162,15 +163,16 @@ fn what_the_engine_refuses_is_taken_back() {
             assert_eq!((table.save(0, 0), happened(table)), (saved, events), "{request:?} {at}");
             assert_eq!(taken_back, at, "{request:?}");
             assert_eq!(world.changes.len(), before);
-            // The engine still does what the table says.
+            // The engine still agrees with the table.
             assert!(world.ask(&add("later", 10, rate(100_000))).granted);
             assert!(world.ask(&of(Op::Del, "a")).granted);
         }
     }
 }
 
-/// A class that the engine keeps is guaranteed its rate there, so its room is not given to others.
-/// The reservation is over all the same, and the class is tried again with each request.
+/// If the engine keeps a class, the class still has its guarantee, so its room is not given to
+/// others. The reservation has ended all the same, and each request tries again to remove the
+/// class.
 #[test]
 fn a_class_that_the_engine_keeps_holds_its_room() {
     let mut world = World::new(POLICY);
@@ -192,12 +194,12 @@ fn a_class_that_the_engine_keeps_holds_its_room() {
     assert_eq!((table.unremoved(), table.list(0).charged_bit_s), (1, 2_000_000));
     let expected = [(Happened::Granted, 1), (Happened::Deleted, 1), (Happened::Granted, 2)];
     assert_eq!(happened(table), expected);
-    // Now the engine lets it go.
+    // Now the engine removes it.
     assert!(world.ask(&add("b", 2, rate(1_500_000))).granted);
     assert_eq!((world.table.unremoved(), world.table.list(0).charged_bit_s), (0, 2_000_000));
 }
 
-/// What the engine refuses of a changed policy is not taken for done.
+/// Changes that the engine refuses after a change of the policy are tried again.
 #[test]
 fn words_that_the_engine_refuses_are_asked_for_again() {
     let mut world = World::new(POLICY);
@@ -213,18 +215,18 @@ fn words_that_the_engine_refuses_are_asked_for_again() {
     world.changes.clear();
     assert!(world.ask(&of(Op::Modify, "a")).granted);
     assert!(matches!(world.changes.as_slice(), [Change::SetClass { .. }]), "{:?}", world.changes);
-    // Done once, and not again.
+    // It is done once, and not again.
     assert!(world.ask(&of(Op::Modify, "a")).granted);
     assert_eq!(world.changes.len(), 1);
 }
 
-/// A refresh that prolongs is no event. An end that comes sooner is one, whatever asked for it.
+/// A refresh that prolongs is not an event. An earlier deadline is an event, however it came about.
 #[test]
 fn an_end_that_comes_sooner_is_an_event() {
     let mut world = World::new(POLICY);
     assert!(world.ask(&timed("a", 1, 1_000, 100.0)).granted);
     world.now = 10 * SECOND;
-    // It ends at 100 s: then at 110, at 60, at 60 again, and at 70 s.
+    // It ends at 100 s, then at 110, at 60, at 60 again, and at 70 s.
     for (ttl, events) in [(100.0, 1), (50.0, 2), (50.0, 2), (60.0, 2)] {
         let refresh = Request { ttl_s: Some(ttl), ..of(Op::Refresh, "a") };
         assert!(world.ask(&refresh).granted);
@@ -235,7 +237,7 @@ fn an_end_that_comes_sooner_is_an_event() {
     assert_eq!((last.event, last.expires_s), (Happened::Changed, Some(1.0)));
 }
 
-/// Packets that wait in a class when it ends go on in the default class.
+/// Packets that wait in a class when its reservation ends move to the default class.
 #[test]
 fn packets_outlive_their_reservation() {
     let mut world = World::new(POLICY);

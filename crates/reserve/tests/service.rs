@@ -1,4 +1,4 @@
-//! What a reservation is worth: the packets of sources that keep to their token buckets, while
+//! The service of a reservation: delays of packets whose sources keep to their token buckets, while
 //! another class always has packets.
 
 mod support;
@@ -16,13 +16,13 @@ const POLICY: &str = "link l { rate 10Mbit/s overhead ethernet regulator none sc
     class res  { rate 5Mbit/s  priority 6  reservations { buffer 200000bytes  delay 90ms } }
     class rest { rate 4Mbit/s  borrow  default } }";
 
-/// A source that sends as soon as its bucket lets it, or after a rest that fills the bucket.
+/// A source that sends as soon as its bucket allows, or after a pause that fills the bucket.
 struct Source {
     id: u64,
     class: u32,
     bucket: Tspec,
-    /// In bits times ns in a second: a byte is 8,000,000,000 of them, and a nanosecond brings as
-    /// many as the rate is in bit/s.
+    /// Tokens, in units of 10^-9 bit: a byte is 8,000,000,000 units, and each nanosecond adds as
+    /// many units as the rate has bit/s.
     tokens: u64,
     /// When the tokens were counted.
     at: u64,
@@ -44,12 +44,12 @@ impl Source {
         self.at = now;
     }
 
-    /// What a packet takes: packets below the minimum unit count as one of that size.
+    /// The tokens for a packet: one below the minimum unit counts as one of that size.
     fn need(&self, len: u32) -> u64 {
         u64::from(len.max(self.bucket.min_unit_bytes.unwrap())) * TOKEN
     }
 
-    /// Chooses the next packet, at the earliest at `from`.
+    /// Chooses the next packet, which comes at `from` or later.
     fn choose(&mut self, random: &mut Random, from: u64) {
         let max = u64::from(self.bucket.max_packet_bytes.unwrap());
         let len = if random.chance(50) { max } else { 30 + random.below(max - 29) };
@@ -87,11 +87,11 @@ fn conforming_packets_wait_no_longer_than_promised() {
         let mut sources = sources(&mut random, &mut world);
         assert!(sources.len() > 5, "seed {seed}: {}", sources.len());
         let rest = world.link.class("rest").unwrap();
-        // The source of each packet that waits, and when it came.
+        // For each packet that waits: its source, and when it came.
         let mut waiting: HashMap<u32, (u64, u64, u32)> = HashMap::new();
         let (mut free, mut handle, mut sent) = (0, 0, 0);
         while sent < 20_000 {
-            // Packets that come while the wire is busy, or at the moment at which it becomes free.
+            // Packets that come while the wire is busy, or exactly when it becomes free.
             while let Some(source) = sources.iter_mut().filter(|s| s.next.0 <= free).min_by_key(|s| s.next.0) {
                 let (now, len) = source.next;
                 source.fill(now);
@@ -116,6 +116,6 @@ fn conforming_packets_wait_no_longer_than_promised() {
         }
         assert_eq!(world.engine.drops().count(), 0, "seed {seed}: a conforming packet was dropped");
     }
-    // The bound is not far off: some packet waits a good part of it.
+    // The bound is not too loose: the longest wait is a good part of it.
     assert!(longest > 30, "{longest} % of the bound");
 }

@@ -1,4 +1,4 @@
-//! A table of reservations with a real engine behind it, and requests in a line.
+//! A table of reservations with a real engine, and short ways to write requests.
 #![allow(dead_code)]
 
 use altq_config::{Language, Link, parse_str};
@@ -13,7 +13,7 @@ pub struct World {
     pub table: Table,
     pub engine: Engine,
     pub now: Nanos,
-    /// All changes that the engine was given.
+    /// All changes that the engine has got.
     pub changes: Vec<Change>,
 }
 
@@ -30,7 +30,7 @@ impl World {
         World { link, table, engine, now: 0, changes: Vec::new() }
     }
 
-    /// The reply to a request. The engine must take all changes.
+    /// The reply to a request. The engine must accept all changes.
     pub fn reply(&mut self, request: &Request) -> Reply {
         let World { table, engine, now, changes, .. } = self;
         table.handle(*now, request, &mut |change: &Change| {
