@@ -20,15 +20,15 @@ use crate::sys::netlink::Netlink;
 use crate::sys::table::Table;
 use crate::sys::wait::{now, wait};
 
-/// Bytes of a packet that are copied: two IPv4 headers with all options and a TCP header with all
-/// of its own fit, and so do the usual extension headers of IPv6.
+/// How many bytes of a packet are copied: enough for two IPv4 headers and a TCP header with all
+/// their options, and for the usual extension headers of IPv6.
 const COPY: u32 = 192;
-/// Time between two looks at the interfaces.
+/// Time between two checks of the interfaces.
 const LOOK: Nanos = SECOND / 2;
-/// Time after which verdicts that the kernel had no memory for are sent again.
+/// Time after which verdicts are sent again for which the kernel had no memory.
 const RETRY: Nanos = 50_000;
-/// The numbers of queues that altq takes, if they are free, and how many there are. Programs number
-/// theirs from 0.
+/// The range of queue numbers from which altq takes free ones. Other programs use numbers from 0
+/// on.
 const FIRST_QUEUE: u16 = 24_000;
 const QUEUES: u32 = 40_000;
 /// Where the kernel shows the queues of a network namespace.
@@ -40,13 +40,13 @@ const TRIES: usize = 32;
 pub struct Place<'a> {
     /// The interface.
     pub interface: &'a str,
-    /// True for what comes in at it.
+    /// True for packets that come in at it, false for those that leave by it.
     pub ingress: bool,
     /// Names of interfaces that the link's rules name, in the rules' order.
     pub named: &'a [String],
-    /// Frames that the loop has slots for.
+    /// How many frames the loop has slots for.
     pub frames: usize,
-    /// Bytes of packets that may wait.
+    /// The most bytes of packets that may wait.
     pub bytes: u64,
     /// True if super-packets stay whole; otherwise the kernel segments them.
     pub whole: bool,
@@ -60,22 +60,24 @@ pub struct QueueEdge {
     waiting: Waiting,
     name: String,
     named: Vec<String>,
-    /// The interface as it was found first: its socket finds it, and others, again.
+    /// The interface as it was found at the start. Its socket is used to find it, and others,
+    /// again.
     found: Interface,
-    /// What the kernel says of its queues.
+    /// The kernel's table of queues.
     queues: Table,
     stop: Stop,
     look_at: Nanos,
     spin: Nanos,
     /// True if the kernel describes the packets' connections.
     tracks: bool,
-    /// Packets that the kernel had dropped from the queue.
+    /// Packets that the kernel had dropped from the queue when it was last read.
     dropped: u64,
 }
 
-/// The number with which the search for a free queue begins: another one for each interface and
-/// direction (FNV-1a). Otherwise the rules that a killed process has left for one link would hand
-/// its packets to the next process, which runs another link and takes the same number.
+/// The number at which the search for a free queue begins. It depends on the interface and
+/// direction (FNV-1a), so that two links rarely get the same number: otherwise the rules that a
+/// killed process has left for one link could hand its packets to a new process that runs another
+/// link.
 pub(super) fn first_queue(interface: &str, ingress: bool) -> u16 {
     let hash = interface
         .bytes()
@@ -85,7 +87,7 @@ pub(super) fn first_queue(interface: &str, ingress: bool) -> u16 {
 }
 
 /// Sends a request, and returns the kernel's answer to it. Packets that come before the answer are
-/// let go: rules of a killed process may hand them over.
+/// let through: rules of a killed process may hand them over.
 fn ask(netlink: &mut Netlink, queue: u16, request: &[u8], sequence: u32) -> std::io::Result<()> {
     // The kernel has answered when `send` returns.
     netlink.send(request)?;
@@ -136,8 +138,8 @@ impl QueueEdge {
         let first = first_queue(place.interface, place.ingress);
         let mut queue = first;
         let mut bound = bind(&mut netlink, queue);
-        // Another process may have the queue where /proc does not say so, or have taken it since.
-        // The answer to that is EPERM, as it is without CAP_NET_ADMIN.
+        // Another process may have the queue although /proc does not show it, or may have taken it
+        // since. The answer is then EPERM, as without CAP_NET_ADMIN.
         for next in (first + 1..u16::MAX).filter(free).take(TRIES) {
             let error = bound.as_ref().err().and_then(|error| error.raw_os_error());
             if !matches!(error, Some(libc::EPERM | libc::EBUSY | libc::EEXIST)) {
@@ -147,7 +149,8 @@ impl QueueEdge {
             bound = bind(&mut netlink, queue);
         }
         bound.map_err(missing)?;
-        // Only iptables shows what comes in before its address is translated.
+        // With iptables, incoming packets are seen before their address is translated, so the
+        // kernel must describe their connections.
         let mut tracks = place.ingress;
         if tracks {
             request.clear();
@@ -187,9 +190,9 @@ impl QueueEdge {
         }
     }
 
-    /// Lets all packets go on: those that wait, and from now on those that come. Call it before the
-    /// rules are taken away: the kernel drops what waits in any queue when nftables removes a hook
-    /// (`__nf_unregister_net_hook` in net/netfilter/core.c).
+    /// Lets all packets through: those that wait, and from now on those that come. It must be
+    /// called before the rules are removed: when nftables removes a hook, the kernel drops what
+    /// waits in any queue (`__nf_unregister_net_hook` in net/netfilter/core.c).
     pub fn release(&mut self) {
         self.waiting.release();
         for _ in 0..3 {
@@ -204,8 +207,8 @@ impl QueueEdge {
         self.waiting.queue
     }
 
-    /// Takes note of the interfaces' numbers and of the MTU. An interface that is gone may come
-    /// back; the rules know it by its name.
+    /// Updates the interfaces' indices and the MTU. An interface that is gone may come back; the
+    /// rules name it, so they still hold.
     fn look(&mut self) {
         self.look_at = now() + LOOK;
         if let Some(mtu) = self.found.other(&self.name).ok().and_then(|interface| interface.mtu().ok()) {
@@ -220,8 +223,8 @@ impl QueueEdge {
         self.waiting.places.sort_unstable();
     }
 
-    /// Sends the verdicts that were not sent yet. What the kernel has no memory for waits for the
-    /// next call.
+    /// Sends the verdicts that were not sent yet. If the kernel has no memory for them, they wait
+    /// for the next call.
     fn flush(&mut self) -> Result<(), Error> {
         if self.waiting.verdicts.is_empty() {
             return Ok(());
@@ -295,7 +298,7 @@ impl Edge for QueueEdge {
     fn dropped(&mut self, handle: u32) {
         self.waiting.drop(handle);
         if self.waiting.verdicts.len() >= BATCH * 32 {
-            // An error shows again when the loop waits.
+            // An error will show again when the loop waits.
             let _ = self.flush();
         }
     }
@@ -339,13 +342,13 @@ impl Edge for QueueEdge {
 }
 
 impl Drop for QueueEdge {
-    /// Lets the packets go on that still wait. The kernel would drop them with the socket.
+    /// Lets the packets through that still wait. The kernel would drop them with the socket.
     fn drop(&mut self) {
         self.release();
     }
 }
 
-/// What the kernel says of a queue.
+/// A line of the kernel's table of queues.
 struct Status {
     number: u16,
     /// Packets that it dropped because the queue or the receive buffer was full.

@@ -1,5 +1,5 @@
-//! Faults at each call of netlink, and answers that are cut short: nothing is left half set up, and
-//! no packet stays behind.
+//! Tests with faults at each call of netlink, and with answers that are cut short: nothing is left
+//! half set up, and no packet is left waiting.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FRAMES: usize = 256;
 /// Datagrams that are sent in a try.
 const COUNT: usize = 20;
 
-/// A queue for what leaves by the loopback interface, or comes in at it.
+/// A queue for packets that leave by the loopback interface, or come in at it.
 fn open(ingress: bool) -> Result<QueueEdge, Error> {
     let place = Place { interface: "lo", ingress, named: &[], frames: FRAMES, bytes: 1 << 20, whole: false, spin: 0 };
     QueueEdge::open(&place, Stop::new().unwrap())
@@ -50,8 +50,8 @@ fn in_a_namespace(test: impl FnOnce() + Send) {
     }
 }
 
-/// The calls of a start are: open the socket; then for binding, and for connection tracking, a
-/// request each, and the reading of its answer.
+/// A start makes these calls: it opens the socket; then for binding, and for connection tracking,
+/// it sends a request and reads the answer.
 #[test]
 fn a_fault_at_any_call_of_the_start_leaves_no_queue() {
     in_a_namespace(|| {
@@ -107,8 +107,8 @@ fn handle(edge: &mut QueueEdge) -> Result<usize, Error> {
     Ok(seen)
 }
 
-/// Where memory is short the edge tries again and loses nothing. After any other error, and where
-/// messages were cut short, what waits goes on when the queue is closed.
+/// If memory is short, the edge tries again and loses nothing. After any other error, or if
+/// messages were cut short, packets that wait are let through when the queue is closed.
 #[test]
 fn a_fault_while_packets_wait_leaves_none_behind() {
     in_a_namespace(|| {

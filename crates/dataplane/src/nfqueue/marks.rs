@@ -1,9 +1,9 @@
-//! Bits of the firewall mark that tell the rules behind the queue what to write into a packet.
+//! Bits of the firewall mark that tell the rules after the queue what to write into a packet.
 //!
-//! A program that holds only a packet's headers cannot change its bytes: the kernel would take the
+//! altq receives only a packet's headers, so it cannot change the packet: the kernel would take the
 //! bytes that come with a verdict as the whole packet. So the verdict sets bits of the packet's
-//! mark, rules further on write DSCP and ECN by them, and clear them again. All other bits stay as
-//! they were. A packet that has some of these bits on arrival loses them.
+//! mark. Rules after the queue write DSCP and ECN by these bits, and clear them again. All other
+//! bits stay as they were. A packet that has some of these bits on arrival loses them.
 
 /// All bits that altq uses.
 pub const ALL: u32 = 0xff00_0000;
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn only_what_changes_is_marked_and_foreign_bits_stay() {
-        // ECT(0) becomes CE; AF11 (10) becomes AF12 (12); both.
+        // ECT(0) becomes CE; AF11 (10) becomes AF12 (12); then both at once.
         assert_eq!(of(0x2a, 2, 3), Some(0x8000_002a));
         assert_eq!(of(0x2a, 10 << 2 | 2, 12 << 2 | 2), Some(0x4c00_002a));
         assert_eq!(of(0, 10 << 2 | 1, 63 << 2 | 3), Some(0xff00_0000));
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(of(7, 46 << 2, 0), Some(0x4000_0007));
         assert_eq!(of(0x2a, 3, 3), None);
         assert_eq!(of(0x00ff_ffff, 0, 0), None);
-        // Bits that would be taken for altq's are cleared.
+        // Bits on arrival that look like altq's are cleared.
         assert_eq!(of(0x8000_0001, 0, 0), Some(1));
     }
 }

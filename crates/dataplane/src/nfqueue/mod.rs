@@ -1,10 +1,10 @@
-//! A link on one interface, of any router, host or bridge as it is: `device IF` shapes what leaves
-//! by it, `device IF ingress` what comes in at it.
+//! A link on one interface of any router, host or bridge, without changes to its network: `device
+//! IF` shapes what leaves by it, `device IF ingress` what comes in at it.
 //!
 //! A rule of the firewall hands each packet to a queue of the kernel ([`steer`]). The packet waits
-//! there. altq receives its headers ([`message`]), lets the engine decide, and answers with a
-//! verdict when the packet may go on, or is dropped ([`edge`]). While no program listens, the rule
-//! lets packets pass unshaped, or drops most of them ([`Fail`]).
+//! there. altq receives its headers ([`message`]) and lets the engine decide. It sends a verdict
+//! when the packet may go on or is dropped ([`edge`]). While no program listens, the rule lets
+//! packets pass unshaped, or drops most of them ([`Fail`]).
 
 pub mod edge;
 #[cfg(test)]
@@ -28,14 +28,14 @@ use crate::shaper::{self, Shaper, Tuning};
 use edge::{Place, QueueEdge};
 use steer::{Fail, Firewall, Steer, Steering};
 
-/// From this rate on super-packets stay whole. A super-packet of 64 KB takes a millisecond at it;
-/// below, the kernel segments them before they are queued.
+/// From this rate on super-packets stay whole: one of 64 KB takes a millisecond at it. Below it the
+/// kernel segments them before they are queued.
 const WHOLE: Rate = Rate::bit_s(500_000_000);
-/// The fewest bytes of packets that may wait, whatever the limits of the queues are.
+/// At least this many bytes of packets may wait, even if the limits of the queues are lower.
 const FEWEST: u64 = 8 << 20;
 /// The most bytes of a super-packet.
 const SUPER: u64 = 65_536;
-/// How long a link that has let its packets go waits until the others have as well.
+/// How long a link that has let its packets through waits until the other links have done so too.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Adds the loop of a link.
@@ -61,7 +61,7 @@ pub(crate) fn add(
     let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
     let edge = QueueEdge::open(&place, stop.clone())?;
     let (queue, tracks) = (edge.queue(), edge.tracks());
-    // Each packet tells by which interface it came; on ingress it is this one.
+    // On egress each packet tells by which interface it came; on ingress that is this one.
     let mut shaper = Shaper::new(link, if ingress { name } else { "" }, edge, tuning)?;
     channel(&mut starting.senders, link, stop, &mut shaper);
     let port = steer::is_port(name);
@@ -78,7 +78,7 @@ pub(crate) fn add(
     if let Fail::Closed { except } = &starting.fail {
         let ports = except.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
         starting.notes.push(format!(
-            "link {}: it fails closed: while altq does not shape it, nothing passes but TCP and UDP of the ports \
+            "link {}: it fails closed: while altq does not shape it, nothing passes except TCP and UDP of the ports \
              {ports}, ARP and neighbour discovery",
             link.name
         ));
@@ -92,7 +92,7 @@ pub(crate) fn add(
         )),
         (Some(Firewall::Iptables), true) => {}
         (Some(Firewall::Iptables), false) => starting.notes.extend(steer::reroutes(name)),
-        // The rules of nftables come behind the translation.
+        // The rules of nftables see packets after the translation.
         _ => shaper.edge().track_no_more(),
     }
     starting.notes.extend(steer::bypasses(name));
@@ -105,8 +105,8 @@ pub(crate) fn add(
         Box::new(move |report| {
             let _lock = lock;
             let result = shaper.run(report);
-            // First the packets are let go, here and in all other queues, then the rules are taken
-            // away, and then the queue. What comes meanwhile goes on at once.
+            // First the packets are let through, here and in all other queues. Then the rules are
+            // removed, and then the queue. Packets that come meanwhile pass at once.
             shaper.edge().release();
             stop.set();
             holding.wait_for_all(TOGETHER);
@@ -121,13 +121,14 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// True if super-packets stay whole on a link. A link whose rate adapts may have its lowest rate at
-/// any time, and nobody segments them later.
+/// True if super-packets stay whole on a link. If the rate adapts, its lowest rate decides, because
+/// it may be reached at any time and nobody segments super-packets later.
 fn whole(link: &Link) -> bool {
     link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
 }
 
-/// What only a new start can change from one link to another, besides what holds for all paths.
+/// What only a new start can change from one link to another, in addition to what holds for all
+/// paths.
 pub(crate) fn fixed(from: &Link, to: &Link, tuning: Tuning) -> Option<&'static str> {
     if whole(from) != whole(to) {
         return Some("whether the kernel segments super-packets, which it does below 500 Mbit/s");
@@ -139,8 +140,8 @@ pub(crate) fn fixed(from: &Link, to: &Link, tuning: Tuning) -> Option<&'static s
     dscps(to).iter().any(|dscp| !written.contains(dscp)).then_some("which DSCP the firewall's rules write")
 }
 
-/// Bytes of a link's packets that may wait: what its queues hold together, with those of classes to
-/// come, so that none is full because of another; but no more than the memory for them.
+/// How many bytes of a link's packets may wait: the sum of what its queues can hold, including
+/// classes to come, so that no queue is full because of another; but at most the memory for them.
 fn room(link: &Link, tuning: Tuning) -> u64 {
     let to_come = (tuning.room as u64).saturating_mul(longest(link));
     bytes(link).saturating_add(to_come).clamp(FEWEST, (tuning.memory as u64).max(FEWEST))
@@ -151,7 +152,7 @@ fn longest(link: &Link) -> u64 {
     if whole(link) { SUPER } else { u64::from(link.spec.mtu) }
 }
 
-/// Bytes that the link's queues hold together when all are full, with those of reservations.
+/// The bytes in all queues of the link when they are full, including queues of reservations.
 fn bytes(link: &Link) -> u64 {
     let longest = longest(link);
     let limits = link.spec.classes.iter().filter_map(|class| class.queue.as_ref()).map(|queue| match queue.limit {
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!((dscps(&slow), bytes(&slow), room(&slow, within(1 << 30))), (vec![10, 12], 30_000, 8 << 20));
         let to_come = Tuning { room: 20_000, ..within(1 << 30) };
         assert_eq!(room(&slow, to_come), 30_000 + 20_000 * 1000);
-        // Super-packets of 64 KB come whole: 30 of them, and 1000 of them within a memory of 16 MB.
+        // Super-packets of 64 KB stay whole: 30 of them, and 1000 of them limited by a memory of 16
+        // MB.
         let fast = text.replace("rate 10Mbit/s", "rate 600Mbit/s");
         assert_eq!(bytes(&link(&fast)), 30 << 16);
         let adapts = |from: &str| {

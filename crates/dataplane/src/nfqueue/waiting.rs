@@ -1,4 +1,4 @@
-//! What is known of the packets that wait in the kernel: by handle, what their verdicts need.
+//! The packets that wait in the kernel: by handle, what is needed for their verdicts.
 
 use altq_engine::headers::{self, Encapsulation, IPV4, IPV6, Key};
 
@@ -10,7 +10,7 @@ use crate::vnet::{GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, Vnet};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Sequence number of verdicts that let a packet go on. Only an error of these is of interest.
+/// Sequence number of verdicts that let a packet through. Only errors of these matter.
 pub const ACCEPTED: u32 = 1;
 
 /// A frame whose packet waits in the kernel.
@@ -31,7 +31,7 @@ pub struct Waiting {
     pub queue: u16,
     /// By handle.
     held: Vec<Held>,
-    /// By handle: the destination behind NAT. Empty unless the kernel is asked for it.
+    /// By handle: the destination after NAT. Empty unless the kernel is asked for it.
     behind: Vec<Option<Behind>>,
     /// Bytes of packets that wait, and the most that may.
     bytes: u64,
@@ -49,7 +49,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Nothing waits yet. At most `frames` may, and at most `bytes`.
+    /// An empty set. At most `frames` frames and `bytes` bytes may wait.
     pub fn new(queue: u16, frames: usize, bytes: u64) -> Waiting {
         Waiting {
             queue,
@@ -65,7 +65,7 @@ impl Waiting {
         }
     }
 
-    /// Makes room for the packets' destinations behind NAT, which the kernel will tell.
+    /// Makes room for the packets' destinations after NAT, which the kernel will send.
     pub fn track(&mut self) {
         self.behind = vec![None; self.held.len()];
     }
@@ -104,7 +104,7 @@ impl Waiting {
             *pool.vnet_mut(handle) = estimate(pool.head(handle), pool.len(handle), self.mtu);
         }
         self.bytes += u64::from(packet.len);
-        // The port of a bridge says more than the bridge, if a rule names it.
+        // If a rule names the port of the bridge, the port counts, otherwise the bridge.
         let place = self.place(packet.port).or_else(|| self.place(packet.input));
         let (mark, octet) = (packet.mark, octet(pool.head(handle)));
         if let Some(held) = self.held.get_mut(handle as usize) {
@@ -116,7 +116,7 @@ impl Waiting {
         out.push(handle);
     }
 
-    /// Writes the verdict that lets a frame's packet go on.
+    /// Writes the verdict that lets a frame's packet through.
     pub fn accept(&mut self, pool: &Pool, handle: u32) {
         let Some(held) = self.held.get(handle as usize) else { return };
         let mark = marks::of(held.mark, held.octet, octet(pool.head(handle)));
@@ -130,7 +130,7 @@ impl Waiting {
         self.forget(handle);
     }
 
-    /// Writes the requests that let all packets go on, those that wait and those that come.
+    /// Writes the requests that let all packets through, those that wait and those that come.
     pub fn release(&mut self) {
         message::let_pass(&mut self.verdicts, self.queue);
         // Packets that have come since have higher numbers. Numbers are compared by their
@@ -157,7 +157,7 @@ impl Waiting {
         }
     }
 
-    /// The packet of a frame waits no longer.
+    /// Forgets the packet of a frame: it waits no longer.
     pub fn forget(&mut self, handle: u32) {
         if let Some(held) = self.held.get_mut(handle as usize) {
             self.bytes = self.bytes.saturating_sub(u64::from(std::mem::take(&mut held.len)));
@@ -165,9 +165,9 @@ impl Waiting {
     }
 }
 
-/// True for IPv6's neighbour discovery (RFC 4861 4), which passes unshaped as ARP does: in a full
-/// queue it would be lost, and with it the way to the neighbour. It comes from this link only, with
-/// a hop limit of 255 (RFC 4861 6.1, 7.1, 8.1) and without extension headers.
+/// True for IPv6's neighbour discovery (RFC 4861 4), which passes unshaped like ARP: if it were
+/// lost in a full queue, the neighbour could not be reached. It always has a hop limit of 255 (RFC
+/// 4861 6.1, 7.1, 8.1) and no extension headers.
 fn is_discovery(packet: &Packet<'_>) -> bool {
     let Some(header) = packet.head.first_chunk::<41>().filter(|_| packet.protocol == 0x86dd) else { return false };
     header[6] == 58 && header[7] == 255 && (133..=137).contains(&header[40])
@@ -184,8 +184,8 @@ fn octet(frame: &[u8]) -> u8 {
     }
 }
 
-/// A virtio header for a super-packet. The kernel does not tell the size of its segments: they are
-/// taken to fill the interface's MTU.
+/// A virtio header for a super-packet. The kernel does not tell the size of the segments, so they
+/// are assumed to fill the interface's MTU.
 fn estimate(frame: &[u8], len: usize, mtu: usize) -> Vnet {
     let found = headers::parse_ethernet(frame, len as u32);
     let none = Vnet::default();
@@ -276,7 +276,7 @@ mod tests {
         let behind = Some(Behind { address: 0xc0a8_0005, port: Some(4000) });
         waiting.take(&Packet { behind, ..packet(&head, 0x800, 60) }, &mut pool, &mut out);
         assert_eq!(key(&waiting, &pool, out[0]), (0xc0a8_0005, Some(4000)));
-        // The next packet in the same slot is of no connection.
+        // The next packet in the same slot has no connection.
         waiting.drop(out[0]);
         pool.free(out[0]);
         waiting.take(&packet(&head, 0x800, 60), &mut pool, &mut out);
@@ -300,8 +300,8 @@ mod tests {
         waiting.take(&own, &mut pool, &mut out);
         message::verdict(&mut expected, 5, 7, Verdict::Accept, Some(1), 0);
         assert_eq!((&waiting.verdicts, waiting.counters.received), (&expected, 0));
-        // An echo request, or one that was forwarded, or is cut short, is a packet like any other:
-        // there is no room here.
+        // An echo request, and a message that was forwarded or is cut short, are ordinary packets:
+        // there is no room for them here.
         for (at, byte, len) in [(40, 128, 48), (7, 254, 48), (40, 135, 40)] {
             (head[7], head[40]) = (255, 135);
             head[at] = byte;

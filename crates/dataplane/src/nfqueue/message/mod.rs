@@ -64,15 +64,16 @@ const CTA_IP_V4_SRC: u16 = 1;
 const CTA_IP_V6_SRC: u16 = 3;
 const CTA_PROTO_SRC_PORT: u16 = 2;
 
-// linux/netfilter/nf_conntrack_common.h: from this number on a packet goes the way of the answers.
+// linux/netfilter/nf_conntrack_common.h: from this number on a packet travels in the direction of
+// the answers.
 const IP_CT_IS_REPLY: u32 = 3;
 
-/// What becomes of a packet (linux/netfilter.h).
+/// A verdict on a packet (linux/netfilter.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The kernel frees it.
     Drop,
-    /// It goes on behind the rule that queued it.
+    /// It goes on after the rule that queued it.
     Accept,
 }
 
@@ -101,26 +102,25 @@ pub struct Packet<'a> {
     pub port: u32,
     /// The index of the interface by which it leaves; 0 if that is not known yet.
     pub output: u32,
-    /// Its length from layer 3 on, in bytes. More than `head` has if only its first bytes were
-    /// copied.
+    /// Its length from layer 3 on, in bytes. It is more than that of `head` if only the first bytes
+    /// were copied.
     pub len: u32,
     /// True for a super-packet, which will be segmented later.
     pub gso: bool,
-    /// TPID and TCI of a VLAN tag beside the packet, which bridges have.
+    /// TPID and TCI of a VLAN tag that is stored beside the packet, as on bridges.
     pub vlan: Option<(u16, u16)>,
-    /// Where it goes when the kernel has translated its destination (NAT); `None` if the kernel
-    /// does not say.
+    /// Its destination after the kernel's translation (NAT); `None` if the kernel does not tell.
     pub behind: Option<Behind>,
     /// Its first bytes, from layer 3 on.
     pub head: &'a [u8],
 }
 
-/// The destination of a packet behind NAT.
+/// The destination of a packet after NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// The address. An IPv4 address is in the low 32 bits.
     pub address: u128,
-    /// The port, where the protocol has one.
+    /// The port, if the protocol has one.
     pub port: Option<u16>,
 }
 
@@ -138,8 +138,8 @@ pub enum Message<'a> {
     },
     /// A message of another kind.
     Other,
-    /// A message that is not as long as it says, or a packet without number or bytes. What comes
-    /// behind a wrong length cannot be read.
+    /// A message whose length is wrong, or a packet without number or bytes. What follows a wrong
+    /// length cannot be read.
     Broken,
 }
 
@@ -221,9 +221,9 @@ fn packet(message: &[u8]) -> Option<Packet<'_>> {
     Some(packet)
 }
 
-/// Where a packet of a connection goes behind NAT. A connection has an address pair (tuple) for
-/// each of its two ways, as packets show it before any translation. So the source of the other way
-/// is the destination of this one behind all of them.
+/// The destination of a connection's packet after NAT. A connection has an address pair (tuple) for
+/// each direction, as packets have it before any translation. So the source of the other direction
+/// is the destination of this one after all translations.
 fn behind(tracked: &[u8], way: u32) -> Option<Option<Behind>> {
     let other = if way >= IP_CT_IS_REPLY { CTA_TUPLE_ORIG } else { CTA_TUPLE_REPLY };
     let Some(tuple) = find(tracked, other)? else { return Some(None) };
@@ -245,7 +245,7 @@ fn behind(tracked: &[u8], way: u32) -> Option<Option<Behind>> {
 }
 
 /// The value of the first attribute of a type; the outer `None` if an attribute before it is longer
-/// than what is there.
+/// than the rest.
 fn find(nest: &[u8], wanted: u16) -> Option<Option<&[u8]>> {
     for attribute in Attributes::new(nest) {
         let (kind, value) = attribute?;
@@ -270,7 +270,7 @@ fn vlan(nest: &[u8]) -> Option<Option<(u16, u16)>> {
     Some(tpid.zip(tci))
 }
 
-/// The attributes of a message: type and value, or `None` where one is longer than what is there.
+/// The attributes of a message: type and value, or `None` if one is longer than the rest.
 struct Attributes<'a> {
     rest: &'a [u8],
 }
@@ -308,7 +308,7 @@ fn net_u32(value: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*value.first_chunk()?))
 }
 
-/// How a queue is to be set up.
+/// How to set up a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Bytes of each packet that are copied to the program.
@@ -319,8 +319,8 @@ pub struct Setup {
     pub gso: bool,
 }
 
-/// Writes the request that binds a queue to the socket it is sent by, and sets it up. It is one
-/// request, because the kernel drops what comes to a queue that is bound and not set up.
+/// Writes the request that binds a queue to the sending socket and sets it up. It is a single
+/// request, because the kernel drops what comes to a queue that is bound but not set up.
 pub fn bind(out: &mut Vec<u8>, queue: u16, sequence: u32, setup: Setup) {
     let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, queue, sequence);
     // struct nfqnl_msg_config_cmd: command, padding, protocol family. Binding is for all families.
@@ -332,8 +332,9 @@ pub fn bind(out: &mut Vec<u8>, queue: u16, sequence: u32, setup: Setup) {
     end(out, start);
 }
 
-/// Writes the request to describe each packet's connection as well, or no longer. The kernel
-/// answers only if `ask` is set. It refuses (EOPNOTSUPP) without CONFIG_NETFILTER_NETLINK_GLUE_CT.
+/// Writes the request that switches on or off that the kernel describes each packet's connection.
+/// The kernel answers only if `ask` is set. It refuses (EOPNOTSUPP) without
+/// CONFIG_NETFILTER_NETLINK_GLUE_CT.
 pub fn track(out: &mut Vec<u8>, queue: u16, sequence: u32, on: bool, ask: bool) {
     let flags = if ask { NLM_F_REQUEST | NLM_F_ACK } else { NLM_F_REQUEST };
     let start = begin(out, NFQNL_MSG_CONFIG, flags, queue, sequence);
@@ -341,8 +342,8 @@ pub fn track(out: &mut Vec<u8>, queue: u16, sequence: u32, on: bool, ask: bool) 
     end(out, start);
 }
 
-/// Writes the requests after which packets that come to the queue go on at once. The flag comes
-/// first: without it packets are dropped that find the queue full.
+/// Writes the requests after which packets that come to the queue pass at once. The flag comes
+/// first: without it, packets that find the queue full are dropped.
 pub fn let_pass(out: &mut Vec<u8>, queue: u16) {
     let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST, queue, 0);
     flag(out, NFQA_CFG_F_FAIL_OPEN, true);
@@ -360,7 +361,7 @@ fn flag(out: &mut Vec<u8>, flag: u32, on: bool) {
 }
 
 /// Writes the verdict on a packet. `mark`: the packet's whole mark from now on; `None` leaves it as
-/// it is. The kernel answers with `sequence` if there is no such packet, and else not at all.
+/// it is. The kernel answers, with `sequence`, only if there is no such packet.
 pub fn verdict(out: &mut Vec<u8>, queue: u16, id: u32, verdict: Verdict, mark: Option<u32>, sequence: u32) {
     let start = begin(out, NFQNL_MSG_VERDICT, NLM_F_REQUEST, queue, sequence);
     finish(out, start, id, verdict, mark);

@@ -24,7 +24,7 @@ fn message(kind: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// A packet of 1500 bytes whose first 21 were copied, as the kernel describes it.
+/// The kernel's description of a packet of 1500 bytes, of which 21 were copied.
 fn queued() -> Vec<u8> {
     let tci = [6, 0, NFQA_VLAN_TCI as u8, 0, 0x20, 5, 0, 0, 6, 0, NFQA_VLAN_PROTO as u8, 0, 0x81, 0, 0, 0];
     #[cfg(target_endian = "big")]
@@ -91,8 +91,8 @@ fn tuple(kind: u16, [from, to]: [&[u8]; 2], protocol: u8, ports: Option<[u16; 2]
     attribute_bytes(NLA_F_NESTED | kind, &pair)
 }
 
-/// 10.0.0.5:4000 talks to 198.51.100.7:443 behind a router that is 192.0.2.1 outside, where the
-/// connection has port 61000.
+/// 10.0.0.5:4000 talks to 198.51.100.7:443 through a router with NAT, whose outer address is
+/// 192.0.2.1, with port 61000 for this connection.
 #[test]
 fn the_host_behind_nat_is_the_other_ways_source() {
     let (host, router, server): ([u8; 4], [u8; 4], [u8; 4]) = ([10, 0, 0, 5], [192, 0, 2, 1], [198, 51, 100, 7]);
@@ -113,8 +113,8 @@ fn the_host_behind_nat_is_the_other_ways_source() {
     let behind = |address: [u8; 4], port: Option<u16>| -> Result<Option<Behind>, String> {
         Ok(Some(Behind { address: u128::from(u32::from_be_bytes(address)), port }))
     };
-    // An answer (IP_CT_ESTABLISHED_REPLY) reaches the host; a packet to the server stays one to it,
-    // in a new connection (IP_CT_NEW) as well.
+    // The destination of an answer (IP_CT_ESTABLISHED_REPLY) is the host; that of a packet to the
+    // server is the server, also in a new connection (IP_CT_NEW).
     assert_eq!(read(&tracked, &[0, 0, 0, 3]), behind(host, Some(4000)));
     assert_eq!(read(&tracked, &[0, 0, 0, 0]), behind(server, Some(443)));
     assert_eq!(read(&tracked, &[0, 0, 0, 2]), behind(server, Some(443)));
@@ -127,7 +127,8 @@ fn the_host_behind_nat_is_the_other_ways_source() {
     let expected: Result<Option<Behind>, String> =
         Ok(Some(Behind { address: u128::from_be_bytes(host6), port: Some(5) }));
     assert_eq!(read(&six, &[0, 0, 0, 4]), expected);
-    // Half of it, or nothing of use, is no address; a length that cannot be breaks the message.
+    // Half a description, or one without tuples, gives no address; an impossible length makes the
+    // message broken.
     assert_eq!(read(&tracked[..tuple(1, [&host, &server], 6, Some([4000, 443])).len()], &[0, 0, 0, 0]), Ok(None));
     assert_eq!(read(&[], &[0, 0, 0, 3]), Ok(None));
     for at in [0, 4, 8] {
@@ -158,8 +159,8 @@ fn a_message_cut_anywhere_is_broken() {
     for len in 1..bytes.len() {
         // The datagram is shorter than the message says, ...
         assert_eq!(Messages::new(&bytes[..len]).collect::<Vec<_>>(), [Message::Broken], "{len}");
-        // ... or the message says that it is shorter: then it ends within an attribute, or lacks
-        // the bytes of the packet, which come last.
+        // ... or the message's length is too short: then it ends within an attribute, or lacks the
+        // bytes of the packet, which come last.
         let mut short = bytes[..len].to_vec();
         if len >= 4 {
             short[..4].copy_from_slice(&(len as u32).to_ne_bytes());
@@ -205,7 +206,7 @@ fn requests_are_laid_out_as_the_kernel_reads_them() {
     out.clear();
     bind(&mut out, 0x1234, 8, Setup { copy: 192, length: 5000, gso: false });
     assert_eq!(out[56..], [8, 0, 5, 0, 0, 0, 0, 0], "the flag is in the mask, and off");
-    // Connections: flag 2, asked for with an answer, switched off without.
+    // Connections: flag 2. It is switched on with a request for an answer, and off without.
     let flags = |mask: u8, value: u8| vec![8, 0, 4, 0, 0, 0, 0, mask, 8, 0, 5, 0, 0, 0, 0, value];
     out.clear();
     track(&mut out, 0x1234, 9, true, true);

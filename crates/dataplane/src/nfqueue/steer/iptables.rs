@@ -1,9 +1,9 @@
 //! The rules in iptables and ip6tables: two chains of the table mangle for each link.
 //!
-//! Behind a queue a packet goes on to the next hook, not to the next rule, and only the table
-//! mangle may change DSCP and ECN. So what leaves is queued where it is forwarded or sent, and its
-//! marks are read after routing; what comes in is queued before routing, and its marks are read
-//! where it is forwarded or delivered.
+//! After a queue a packet goes on to the next hook, not to the next rule, and only the table mangle
+//! may change DSCP and ECN. So packets that leave are queued where they are forwarded or sent, and
+//! their marks are read after routing. Packets that come in are queued before routing, and their
+//! marks are read where they are forwarded or delivered.
 
 use std::fmt::Write;
 
@@ -14,12 +14,12 @@ use super::{Fail, Steer};
 /// The programs of the two families.
 const PROGRAMS: [(&str, &str); 2] = [("iptables", "iptables-restore"), ("ip6tables", "ip6tables-restore")];
 
-/// Where a family has sysctls, and where a bridge's frames are shown to the two programs.
+/// The sysctls of IPv6, and those that make a bridge's frames pass the rules of each program.
 const FAMILY6: &str = "/proc/sys/net/ipv6";
 const BRIDGED: [&str; 2] =
     ["/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"];
 
-/// Puts the rules in place, or replaces them.
+/// Sets the rules, or replaces them.
 pub fn set(steer: &Steer) -> Result<(), String> {
     if steer.interface.ends_with('+') {
         return Err(format!("`{}` would stand for all interfaces whose names begin so", steer.interface));
@@ -39,7 +39,7 @@ pub fn set(steer: &Steer) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes the rules away. Nothing happens if there are none.
+/// Removes the rules, if there are any.
 pub fn remove(steer: &Steer) -> Result<(), String> {
     let mut result = Ok(());
     for (list, restore) in programs() {
@@ -52,7 +52,7 @@ pub fn remove(steer: &Steer) -> Result<(), String> {
     result
 }
 
-/// True if the rules are there, in either family.
+/// True if the rules exist in one of the families.
 pub fn is_there(steer: &Steer) -> bool {
     let [queue, _] = chains(steer);
     let stands = |(list, _): (&str, &str)| {
@@ -66,7 +66,7 @@ pub fn mangle() -> Vec<String> {
     programs().map(|(list, _)| run(list, &["-w", "5", "-t", "mangle", "-S"], "").unwrap_or_default()).collect()
 }
 
-/// The chains of altq's that stand, in either family.
+/// altq's chains, in both families.
 pub fn ours() -> Vec<String> {
     let text = mangle().concat();
     made(&text).filter(|chain| chain.starts_with("altq-")).map(str::to_owned).collect()
@@ -140,8 +140,8 @@ fn rules(steer: &Steer, before: &str, six: bool) -> String {
     match &steer.fail {
         Fail::Open => _ = writeln!(text, "-A {queue} {to} --queue-bypass"),
         Fail::Closed { except } => {
-            // What passes though nobody listens is shaped while somebody does. Neighbour discovery
-            // has these types (RFC 4861 4).
+            // The exceptions of `--fail closed` pass while nobody listens, and are shaped
+            // otherwise. Neighbour discovery has these types (RFC 4861 4).
             for kind in (133..=137).filter(|_| six) {
                 let _ = writeln!(text, "-A {queue} -p ipv6-icmp -m icmp6 --icmpv6-type {kind} {to} --queue-bypass");
             }
@@ -162,8 +162,8 @@ fn rules(steer: &Steer, before: &str, six: bool) -> String {
     for hook in queued {
         let _ = writeln!(text, "-A {hook} {of} -j {queue}");
     }
-    // What comes in is written before another link queues it: behind a queue the rest of the chain
-    // is not seen.
+    // Incoming packets must be written before another link queues them, because after a queue the
+    // rest of the chain is skipped.
     let at = if steer.ingress { "-I" } else { "-A" };
     for hook in written {
         let _ = writeln!(text, "{at} {hook} {of} -m mark ! --mark 0x0/{:#x} -j {write}", marks::ALL);
@@ -171,20 +171,20 @@ fn rules(steer: &Steer, before: &str, six: bool) -> String {
     text + "COMMIT\n"
 }
 
-/// A line if local packets may take another way when altq changes their mark: behind a queue in
-/// OUTPUT the kernel routes a packet again whose mark is another one (`nf_ip_reroute` in
+/// A line if local packets may take another route when altq changes their mark: after a queue in
+/// OUTPUT the kernel routes a packet again if its mark has changed (`nf_ip_reroute` in
 /// net/netfilter/nfnetlink_queue.c).
 pub fn reroutes(interface: &str) -> Option<String> {
     let rules = |family: &str| run("ip", &[family, "rule", "show"], "").unwrap_or_default();
     let rule = ["-4", "-6"].into_iter().find_map(|family| looks_at_marks(&rules(family)).map(str::to_owned))?;
     Some(format!(
-        "the rule `{rule}` of `ip rule` looks at bits of the mark that altq sets in local packets for {interface} when \
+        "the rule `{rule}` of `ip rule` uses bits of the mark that altq sets in local packets for {interface} when \
          it writes DSCP or ECN; give it a mask without {:#x}",
         marks::ALL
     ))
 }
 
-/// The first rule of `ip rule show` that looks at altq's bits.
+/// The first rule of `ip rule show` that uses altq's bits of the mark.
 fn looks_at_marks(rules: &str) -> Option<&str> {
     let bits = |rule: &str| -> Option<u32> {
         let mut words = rule.split_whitespace().skip_while(|word| *word != "fwmark");
@@ -196,7 +196,7 @@ fn looks_at_marks(rules: &str) -> Option<&str> {
     rules.lines().map(str::trim).find(|rule| bits(rule).is_some_and(|bits| bits & marks::ALL != 0))
 }
 
-/// A line if rules of iptables carry packets past the others.
+/// A line if a rule of iptables makes packets bypass the other rules.
 pub fn flow_offload() -> Vec<String> {
     let offloads = |(list, _): (&str, &str)| {
         run(list, &["-w", "5", "-S", "FORWARD"], "").is_ok_and(|rules| rules.contains("-j FLOWOFFLOAD"))
@@ -253,7 +253,7 @@ mod tests {
         let text = rules(&steer(true), "", false);
         for line in [
             "-A PREROUTING -i eth0 -j altq-in-eth0\n",
-            // Before another link's rule hands the packet to its queue.
+            // It comes before another link's rule hands the packet to its queue.
             "-I INPUT -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
             "-I FORWARD -i eth0 -m mark ! --mark 0x0/0xff000000 -j altq-in-eth0.w\n",
         ] {
@@ -294,8 +294,8 @@ mod tests {
         assert!(text.contains("-A PREROUTING -m physdev --physdev-in lan1 -j altq-in-lan1\n"), "{text}");
     }
 
-    /// The kernel's limit is 28 characters (XT_EXTENSION_MAXNAMELEN is 29, with the zero behind
-    /// it), and an interface's name has up to 15 (IFNAMSIZ is 16).
+    /// The kernel's limit is 28 characters (XT_EXTENSION_MAXNAMELEN is 29, including the final 0),
+    /// and an interface's name has up to 15 (IFNAMSIZ is 16).
     #[test]
     fn names_of_chains_are_short_enough() {
         for ingress in [false, true] {

@@ -1,12 +1,12 @@
-//! Rules that a killed process has left, whatever its policy was: found by the names of their
-//! tables and chains.
+//! Rules that a killed process has left, found by the names of their tables and chains, whatever
+//! its policy was.
 
 use super::program::run;
 use super::{iptables, sweep};
 use crate::error::Error;
 use crate::lock::Lock;
 
-/// An interface and a direction for which rules stand, and no process shapes.
+/// An interface and a direction for which there are rules, but no process that shapes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Left {
     /// The interface.
@@ -30,10 +30,11 @@ pub fn left() -> Vec<Left> {
     found
 }
 
-/// Takes rules away that were left: packets pass again.
+/// Removes rules that were left, so that packets pass again.
 ///
 /// # Errors
-/// [`Error::Held`] if a process shapes there now, [`Error::Steering`] if the rules stay.
+/// [`Error::Held`] if a process shapes there now, [`Error::Steering`] if the rules cannot be
+/// removed.
 pub fn lift(left: &Left) -> Result<(), Error> {
     let _lock = Lock::take(&left.interface, left.ingress)?;
     sweep(&left.interface, left.ingress)
@@ -50,7 +51,7 @@ fn read(name: &str) -> Option<Left> {
     (!interface.is_empty()).then(|| Left { interface: interface.to_owned(), ingress })
 }
 
-/// The name of a table with the characters that nft does not take in names.
+/// Decodes the characters in the name of a table that nft does not allow in names.
 fn decoded(name: &str) -> String {
     name.replace("_2b", "+").replace("_40", "@")
 }

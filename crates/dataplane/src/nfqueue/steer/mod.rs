@@ -1,10 +1,11 @@
-//! Rules of the firewall that hand packets to a queue, and write what the marks on them say.
+//! Rules of the firewall that hand packets to a queue, and write DSCP and ECN by the packets'
+//! marks.
 //!
 //! nftables comes first; iptables' target NFQUEUE is used where nft is missing or the kernel lacks
-//! its `queue` statement. All rules of a link stand in a table, or in chains, with the link's
-//! interface and direction in the name: they are put there in one transaction, replace what a
-//! killed process left, and are taken away together. No other rule is touched. All rules let
-//! packets pass where no program listens (`bypass`), unless the link is to fail closed ([`Fail`]).
+//! its `queue` statement. All rules of a link are in one table, or in chains, with the link's
+//! interface and direction in the name. They are set in one transaction, replace what a killed
+//! process left, and are removed together. No other rule is touched. All rules let packets pass
+//! while no program listens (`bypass`), unless the link must fail closed ([`Fail`]).
 
 mod iptables;
 pub mod left;
@@ -21,7 +22,7 @@ pub enum Fail {
     /// They pass unshaped.
     #[default]
     Open,
-    /// They are dropped, but for IPv6's neighbour discovery and for these.
+    /// They are dropped, except IPv6's neighbour discovery and these.
     Closed {
         /// Packets of TCP and UDP from or to these ports pass. While a program listens, they are
         /// queued as all others are.
@@ -36,7 +37,7 @@ impl Fail {
     }
 }
 
-/// What the rules are to do.
+/// What the rules must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steer {
     /// The interface.
@@ -68,22 +69,22 @@ pub enum Firewall {
     Iptables,
 }
 
-/// Rules that are in place. Dropping it takes them away.
+/// Rules that are set. Dropping it removes them.
 pub struct Steering {
     steer: Steer,
     firewall: Option<Firewall>,
-    /// True if rules that hold packets back stood there before: they do not go because a start has
-    /// failed.
+    /// True if rules that hold packets back existed before: then they stay even if this start
+    /// fails.
     stood: bool,
 }
 
 impl Steering {
-    /// Puts the rules in place, in the network namespace of the calling thread, where they must be
-    /// taken away as well.
+    /// Sets the rules in the network namespace of the calling thread. They must be removed there as
+    /// well.
     ///
     /// # Errors
-    /// [`Error::Steering`] if no firewall can do it; it says what each answered. Nothing is left
-    /// then.
+    /// [`Error::Steering`] with the answers of all firewalls, if none can do it. Then no rules are
+    /// left.
     pub fn new(steer: Steer) -> Result<Steering, Error> {
         if let Some(odd) = steer.interface.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-+@".contains(*c))) {
             return Err(Error::Link(format!(
@@ -96,7 +97,7 @@ impl Steering {
         let mut steering = Steering { steer, firewall: Some(Firewall::Nft), stood };
         let nft = match nft::set(&steering.steer) {
             Ok(()) => {
-                // A process that had to use iptables may have left its rules.
+                // An earlier process may have left rules in iptables.
                 let _ = iptables::remove(&steering.steer);
                 return Ok(steering);
             }
@@ -105,7 +106,7 @@ impl Steering {
         steering.firewall = Some(Firewall::Iptables);
         match iptables::set(&steering.steer) {
             Ok(()) => Ok(steering),
-            // What was put in place before the error is taken away when `steering` is dropped.
+            // Rules that were set before the error are removed when `steering` is dropped.
             Err(iptables) => Err(Error::Steering(format!(
                 "no rule could hand packets to altq (nft: {nft}; iptables: {iptables}); install nftables, or iptables, \
                  and use a kernel with CONFIG_NFT_QUEUE or CONFIG_NETFILTER_XT_TARGET_NFQUEUE"
@@ -118,13 +119,13 @@ impl Steering {
         self.firewall
     }
 
-    /// Leaves the rules where they are, for another process to take away ([`sweep`]). What they do
-    /// where nobody listens, [`Fail`] says.
+    /// Leaves the rules, for another process to remove ([`sweep`]). [`Fail`] decides what they do
+    /// while nobody listens.
     pub fn leave(&mut self) {
         self.firewall = None;
     }
 
-    /// Takes the rules away.
+    /// Removes the rules.
     ///
     /// # Errors
     /// [`Error::Steering`] with the firewall's answer.
@@ -148,14 +149,14 @@ impl Drop for Steering {
     }
 }
 
-/// Takes away the rules that a killed process has left for an interface and direction, in the
-/// network namespace of the calling thread. Nothing happens if there are none.
+/// Removes the rules that a killed process has left for an interface and direction, if any, in the
+/// network namespace of the calling thread.
 ///
 /// # Errors
-/// [`Error::Steering`] if rules are there and stay.
+/// [`Error::Steering`] if there are rules that cannot be removed.
 pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
     let mut left = Vec::new();
-    // Whether it was a port when the rules were made is not known any more.
+    // It is no longer known whether the interface was a port when the rules were made.
     for port in [false, true] {
         let (interface, dscp, fail) = (interface.to_owned(), Vec::new(), Fail::Open);
         let steer = Steer { interface, ingress, port, queue: 0, dscp, fail };
@@ -163,7 +164,8 @@ pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
             left.extend(nft::remove(&steer).err());
         }
         if !port {
-            // The chains of iptables have the same names for both. Without iptables there are none.
+            // The chains of iptables have the same names in both cases. Without iptables there are
+            // none.
             let _ = iptables::remove(&steer);
         }
     }
@@ -175,21 +177,21 @@ pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
 
 /// True if the interface is a port of a bridge.
 pub fn is_port(interface: &str) -> bool {
-    // /sys may show the interfaces of another network namespace; `ip` asks in this one. That of
-    // BusyBox has no details.
+    // /sys may show the interfaces of another network namespace; `ip` asks in this one. BusyBox's
+    // `ip` does not show details.
     match program::run("ip", &["-d", "link", "show", "dev", interface], "") {
         Ok(text) => text.split_whitespace().any(|word| word == "bridge_slave"),
         Err(_) => std::path::Path::new("/sys/class/net").join(interface).join("brport").exists(),
     }
 }
 
-/// A line if local packets whose DSCP or ECN is written may take another way, because iptables has
-/// them routed again when their mark changes.
+/// A line if local packets whose DSCP or ECN is written may take another route, because with
+/// iptables they are routed again when their mark changes.
 pub fn reroutes(interface: &str) -> Option<String> {
     iptables::reroutes(interface)
 }
 
-/// What would carry packets of an interface past the rules, one line each.
+/// What makes packets of an interface bypass the rules, one line each.
 pub fn bypasses(interface: &str) -> Vec<String> {
     let mut notes = nft::flow_tables(interface);
     notes.extend(iptables::flow_offload());
@@ -212,8 +214,8 @@ mod tests {
         lists.map(|(program, arguments)| run(program, arguments, "").unwrap_or_default()).concat()
     }
 
-    /// Whichever program fails while rules are put in place or replaced, either all of them stand,
-    /// or none does. Where the failure is in taking them away, it is said.
+    /// Whichever program fails while rules are set or replaced, either all rules exist afterwards
+    /// or none. If removing them fails, that is reported.
     #[test]
     fn a_fault_at_any_call_leaves_nothing_half_set_up() {
         let Ok(namespace) = Namespace::new() else { return eprintln!("SKIPPED: no network namespaces here") };
@@ -235,7 +237,7 @@ mod tests {
                 UNTIL_FAULT.set(-1);
                 match steering {
                     Ok(mut steering) => {
-                        // nft may have failed where iptables then did it.
+                        // nft may have failed, and iptables set the rules.
                         assert!(rules().contains("altq-out-wan"), "call {call}");
                         steering.remove().unwrap();
                     }
@@ -258,7 +260,7 @@ mod tests {
             // The next start of the link replaces what is left.
             Steering::new(steer.clone()).unwrap().remove().unwrap();
             assert!(!rules().contains("altq"));
-            // What holds packets back stays where it stood before, also if the next start fails.
+            // Rules that hold packets back stay even if the next start fails.
             let closed = Steer { fail: Fail::Closed { except: vec![22] }, ..steer };
             let mut first = Steering::new(closed.clone()).unwrap();
             let whole = rules();

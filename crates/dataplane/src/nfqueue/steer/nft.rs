@@ -6,18 +6,18 @@ use super::super::marks;
 use super::program::run;
 use super::{Fail, Steer};
 
-/// Before source NAT and after what other rules usually write (mangle, -150): rules and queues that
-/// look at hosts see those behind the NAT. On ingress the same after destination NAT (-100), which
-/// undoes source NAT for the answers.
+/// The priority of the hook that queues what leaves: before source NAT, and after what other rules
+/// usually write (mangle, -150), so that altq's rules and queues see the hosts inside the NAT. On
+/// ingress packets are queued after destination NAT (-100), which undoes source NAT for answers.
 pub const EGRESS: i32 = -140;
 pub const INGRESS: i32 = -90;
-/// The marks are read right behind the queue.
+/// The marks are read directly after the queue.
 const BEHIND: i32 = 5;
 
-/// Asks for the `queue` statement in a chain without a hook, and leaves nothing. Where the kernel
-/// lacks the statement, the rules themselves would be refused as well, but then the kernel takes
-/// back hooks that it has set up already, and with each drops what waits in the queues of other
-/// links (`__nf_unregister_net_hook` in net/netfilter/core.c).
+/// Tries the `queue` statement in a chain without a hook, and leaves nothing. A kernel without the
+/// statement would refuse the rules themselves as well, but then it would remove hooks that it has
+/// set up already, and with each one drop what waits in the queues of other links
+/// (`__nf_unregister_net_hook` in net/netfilter/core.c).
 fn question(steer: &Steer) -> String {
     let table = format!("{} altq-ask", family(steer));
     format!("add table {table}\nadd chain {table} ask\nadd rule {table} ask queue num 0 bypass\ndelete table {table}\n")
@@ -58,7 +58,7 @@ pub fn table(steer: &Steer) -> String {
     name
 }
 
-/// `add` makes sure that there is something to delete; all of a file is one transaction.
+/// `add` comes first so that there is something to delete. The whole file is one transaction.
 fn no_rules(steer: &Steer) -> String {
     let table = table(steer);
     format!("add table {table}\ndelete table {table}\n")
@@ -96,8 +96,8 @@ fn rules(steer: &Steer) -> String {
 const DISCOVERY: [&str; 5] =
     ["nd-router-solicit", "nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert", "nd-redirect"];
 
-/// The rules that hand packets over. What passes though nobody listens is handed over with
-/// `bypass`, so that it is shaped while somebody does.
+/// The rules that hand packets over. Exceptions of `--fail closed` are handed over with `bypass`:
+/// they pass while nobody listens, and are shaped otherwise.
 fn hold(steer: &Steer, word: &str) -> String {
     let (interface, queue) = (&steer.interface, steer.queue);
     // A bridge has frames of all kinds.
@@ -126,7 +126,7 @@ pub fn flow_tables(interface: &str) -> Vec<String> {
     }
 }
 
-/// The same in what nft has listed.
+/// The lines about flow tables in what nft has listed.
 pub fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
     let (mut table, mut name, mut found) = ("", "", Vec::new());
     for line in text.lines().map(str::trim) {

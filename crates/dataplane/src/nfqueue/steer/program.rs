@@ -9,7 +9,7 @@ const SYSTEM: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
 #[cfg(test)]
 thread_local! {
-    /// Counts down with each program that the thread runs; the one at which it is 0 fails.
+    /// Counts down with each program that the thread runs. The program that finds 0 fails.
     pub static UNTIL_FAULT: std::cell::Cell<i64> = const { std::cell::Cell::new(-1) };
 }
 
@@ -36,7 +36,7 @@ pub fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String
             ErrorKind::NotFound => "not installed".to_owned(),
             _ => error.to_string(),
         })?;
-    // A program that ends before it has read all of its input says why in its own words.
+    // If a program ends before it has read its input, its own message says why.
     let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     if output.status.success() {

@@ -1,4 +1,4 @@
-//! All rules of the firewalls as their programs list them: which are altq's, and which of others
+//! All rules of the firewalls as their programs list them: altq's own, and those of others that
 //! hand packets to a queue before altq's do.
 
 use super::program::run;
@@ -9,14 +9,14 @@ use super::{Fail, Firewall, Steer, iptables, nft};
 pub struct Ruleset {
     /// What nft lists.
     nft: String,
-    /// What iptables and ip6tables list of the table mangle; empty where no link of altq's has
-    /// rules there.
+    /// What iptables and ip6tables list of the table mangle; empty if no link has rules there.
     mangle: Vec<String>,
 }
 
 /// Reads all rules, in the network namespace of the calling thread.
 pub fn ruleset() -> Ruleset {
-    // Without the elements of sets, which may be many; an older nft does not know that option.
+    // The elements of sets are left out, because there may be many. An older nft does not have that
+    // option.
     let nft = run("nft", &["-s", "-t", "list", "ruleset"], "").or_else(|_| run("nft", &["-s", "list", "ruleset"], ""));
     let nft = nft.unwrap_or_default();
     let native = nft.lines().any(|line| line.starts_with("table inet altq-") || line.starts_with("table bridge altq-"));
@@ -51,8 +51,9 @@ impl Ruleset {
         (!lines.is_empty()).then_some((lines, Firewall::Iptables))
     }
 
-    /// A line for each rule of others that hands packets of an interface to a queue before altq's
-    /// rule, which `by` has, does: the packets wait there first, or do not come to altq at all.
+    /// A line for each foreign rule that hands packets of an interface to a queue before altq's
+    /// rule does. Such packets wait there first, or do not reach altq at all. `by`: the firewall
+    /// that has altq's rule.
     pub fn in_front(&self, interface: &str, ingress: bool, by: Firewall) -> Vec<String> {
         let mut found = nft_in_front(&self.nft, interface, ingress, by);
         if by == Firewall::Iptables {
@@ -62,7 +63,7 @@ impl Ruleset {
         found
     }
 
-    /// A line for each flow table that carries packets of the interface past all rules.
+    /// A line for each flow table that makes packets of the interface bypass all rules.
     pub fn flow_tables(&self, interface: &str) -> Vec<String> {
         nft::find_flow_tables(&self.nft, interface)
     }
@@ -72,9 +73,9 @@ fn steer(interface: &str, ingress: bool, port: bool) -> Steer {
     Steer { interface: interface.to_owned(), ingress, port, queue: 0, dscp: Vec::new(), fail: Fail::Open }
 }
 
-/// Rules of nftables that queue before altq's. Those that name another interface only are left out.
+/// Rules of nftables that queue before altq's, without those that name only other interfaces.
 fn nft_in_front(text: &str, interface: &str, ingress: bool, by: Firewall) -> Vec<String> {
-    // What iptables has, where nftables lists it as well, is compared as iptables lists it.
+    // Rules of iptables that nftables lists as well are compared in the form of iptables.
     let listed_twice = |table: &str| {
         let mut words = table.split(' ');
         let (family, name) = (words.next(), words.next());
@@ -104,11 +105,11 @@ fn nft_in_front(text: &str, interface: &str, ingress: bool, by: Firewall) -> Vec
 fn queues(line: &str) -> bool {
     let mut words = line.split_whitespace().skip_while(|word| *word != "queue");
     let queue = words.next().is_some() && matches!(words.next(), None | Some("num" | "to" | "flags"));
-    // As nft lists a rule of iptables that it cannot put into its own words.
+    // The form in which nft lists a rule of iptables that it cannot express.
     queue || line.contains("xt target \"NFQUEUE\"")
 }
 
-/// False if a rule names other interfaces only, for the direction of the link.
+/// False if a rule names only other interfaces, for the direction of the link.
 fn concerns(line: &str, interface: &str, ingress: bool) -> bool {
     let word = if ingress { "iifname" } else { "oifname" };
     let mut behind = line.split_whitespace().skip_while(|found| *found != word);
@@ -122,7 +123,7 @@ fn hook(line: &str, bridge: bool) -> Option<(&str, i32)> {
     let priority = behind.split_once("priority ")?.1.split(';').next()?;
     let mut words = priority.split_whitespace();
     let first = words.next()?;
-    // nft(8), "priority"; a bridge has others.
+    // See nft(8), "priority"; a bridge has other numbers.
     let base = match (first, bridge) {
         ("raw", _) => -300,
         ("mangle", _) => -150,
@@ -166,11 +167,11 @@ fn mangle_in_front(text: &str, own: &str, ingress: bool) -> Vec<String> {
             passed.push(chain);
         } else if target == "NFQUEUE" && !chain.starts_with("altq-") {
             let before = match chain {
-                // A packet that was queued here still comes to altq's chain, but later.
+                // A packet that is queued here still reaches altq's chain, but later.
                 "PREROUTING" if !ingress => true,
                 "PREROUTING" | "FORWARD" | "OUTPUT" => !passed.contains(&chain) && (chain == "PREROUTING") == ingress,
                 "INPUT" | "POSTROUTING" => false,
-                // Some chain leads there.
+                // A chain of the user, to which some hook may lead.
                 _ => true,
             };
             if before {
