@@ -1,4 +1,4 @@
-//! Links that run: a thread with a loop for each, one signal that stops them all, and one channel
+//! Running links: a thread with a loop for each, one signal that stops them all, and one channel
 //! for their snapshots.
 
 use std::collections::BTreeMap;
@@ -36,13 +36,13 @@ use crate::ways::{Way, ways};
 /// Whether AF_XDP carries the bridges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Xdp {
-    /// It does not: packet sockets do.
+    /// It does not; packet sockets carry them.
     #[default]
     Off,
-    /// It does where the host and the interfaces have it; elsewhere packet sockets do, and a note
-    /// says why.
+    /// It does if the host and the interfaces support it. Otherwise packet sockets carry them, and
+    /// a note says why.
     Auto,
-    /// It does, or nothing runs.
+    /// It does; if that is not possible, nothing runs.
     On,
 }
 
@@ -51,36 +51,36 @@ pub enum Xdp {
 pub struct Options {
     /// Tuning of the loops.
     pub tuning: Tuning,
-    /// True if loops run before all ordinary threads (SCHED_FIFO). They then keep time under load,
-    /// but a loop that is always busy keeps other threads from running.
+    /// True if loops have priority over all ordinary threads (SCHED_FIFO). Then they keep time
+    /// under load, but a loop that is always busy keeps other threads from running.
     pub realtime: bool,
-    /// For how many nanoseconds a loop that has nothing to do looks for packets before it sleeps.
+    /// For how many nanoseconds an idle loop polls for packets before it sleeps.
     pub spin: Nanos,
-    /// The processors that the loops run on, counted from 0: each loop on one, in turn. Empty: on
-    /// any.
+    /// The processors on which the loops run, counted from 0: each loop gets one of them, in turn.
+    /// Empty: any.
     pub processors: Vec<usize>,
     /// Whether AF_XDP carries the bridges.
     pub xdp: Xdp,
     /// True if rules of the firewall and qdiscs of the kernel stay at the end, for another process
-    /// to take over or to take away ([`sweep`]).
+    /// to take over or to remove ([`sweep`]).
     pub leave_rules: bool,
-    /// Claims the frames that come in at bridges, which the kernel forwards otherwise.
+    /// The claim of frames that come in at bridges. Without it the kernel forwards them.
     pub claim: Option<Claim>,
     /// What becomes of packets of interfaces while no loop shapes them. With [`Fail::Closed`] rules
     /// of the firewall stay however the loops end, as with `leave_rules`.
     pub fail: Fail,
-    /// Takes what the classes of each link do, second by second, if somebody watches.
+    /// Where to send what the classes of each link do, second by second, if somebody watches.
     pub seen: Option<mpsc::Sender<Seen>>,
 }
 
-/// A loop, which runs in a thread of its own. Its argument takes what it tells at intervals. It
-/// returns when the edge tells it to stop.
+/// A loop, which runs in a thread of its own. Its argument takes the reports that the loop makes at
+/// intervals. It returns when the edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Report)) -> Result<(), Error> + Send>;
 
-/// By name of link, what reaches its loop.
+/// The handles of the loops, by name of the link.
 pub(crate) type Senders = BTreeMap<String, Handle>;
 
-/// What reaches the loop of a link.
+/// A handle to the loop of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     changes: mpsc::Sender<Vec<Change>>,
@@ -92,7 +92,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Sends changes to the loop, which is woken and makes them between two packets. False if it
+    /// Sends changes to the loop and wakes it. It makes them between two packets. False if the loop
     /// has ended.
     pub fn change(&self, changes: Vec<Change>) -> bool {
         let sent = self.changes.send(changes).is_ok();
@@ -100,20 +100,21 @@ impl Handle {
         sent
     }
 
-    /// Has the loop, which is woken, do something between two packets. False if it has ended.
+    /// Sends the loop something to do between two packets, and wakes it. False if the loop has
+    /// ended.
     fn ask(&self, ask: Ask) -> bool {
         let sent = self.asks.send(ask).is_ok();
         self.wake();
         sent
     }
 
-    /// Has the loop copy packets that leave.
+    /// Makes the loop copy packets that leave.
     pub fn tap(&self, tap: Box<Tap>) {
-        // The tap of a loop that has ended is dropped, which ends it.
+        // If the loop has ended, the tap is dropped, which ends it.
         self.ask(Ask::Tap(tap));
     }
 
-    /// Has the loop copy none any more.
+    /// Makes the loop stop copying.
     pub fn untap(&self) {
         self.ask(Ask::Untap);
     }
@@ -129,7 +130,8 @@ impl Handle {
     }
 }
 
-/// Lets the loop of a link, which `stop` wakes, be reached: the ends of that go to the others.
+/// Makes a handle to the loop of a link, which `stop` wakes, and adds it to the others. Returns the
+/// loop's end.
 pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, stop: Stop, shaper: &mut Shaper<E>) {
     let ((changes, to_change), (asks, to_do)) = (mpsc::channel(), mpsc::channel());
     shaper.listen(to_change);
@@ -138,8 +140,8 @@ pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, stop: Stop, s
     senders.insert(link.name.clone(), Handle { changes, asks, stop, gauge });
 }
 
-/// Reaches running links from another thread: the loops of those that altq itself executes, and
-/// the trees of those that the kernel executes. Nothing here waits for a loop.
+/// Access to running links from another thread: to the loops of links that altq itself executes,
+/// and to the qdiscs of links that the kernel executes. No call waits for a loop.
 #[derive(Clone, Debug)]
 pub struct Reach {
     loops: Senders,
@@ -152,21 +154,22 @@ impl Reach {
         self.loops.keys().map(String::as_str)
     }
 
-    /// Sends changes to the loop of a link, which is woken and makes them between two packets.
-    /// [`altq_config::transition`] finds them. False if no such link has a loop.
+    /// Sends changes to the loop of a link and wakes it. It makes them between two packets.
+    /// [`altq_config::transition`] computes such changes. False if there is no such link with a
+    /// loop.
     pub fn change(&self, link: &str, changes: Vec<Change>) -> bool {
         self.loops.get(link).is_some_and(|handle| handle.change(changes))
     }
 
-    /// Makes the loop of a link, which is woken, call a function with its engine between two
-    /// packets. The loop does nothing else meanwhile, so the function must be short. False if no
-    /// such link has a loop.
+    /// Makes the loop of a link call a function with its engine between two packets. The loop does
+    /// nothing else meanwhile, so the function must be short. False if there is no such link with a
+    /// loop.
     pub fn look(&self, link: &str, look: Look) -> bool {
         self.loops.get(link).is_some_and(|handle| handle.ask(Ask::Look(look)))
     }
 
-    /// Copies packets that leave a link into a file, in a thread of its own, in place of a tap that
-    /// is there. `None` if no such link has a loop.
+    /// Copies packets that leave a link into a file, in a thread of its own. It replaces an
+    /// existing tap. `None` if there is no such link with a loop.
     ///
     /// # Errors
     /// [`Error::Io`] if there can be no thread.
@@ -174,36 +177,36 @@ impl Reach {
         self.loops.get(link).map(|handle| tap::start(handle, wanted, file)).transpose()
     }
 
-    /// Sets a link that the kernel executes up in place of the one of its name, in the calling
-    /// thread's network namespace. Other links are left alone.
+    /// Sets up a link that the kernel executes in place of the one with the same name, in the
+    /// calling thread's network namespace. Other links are not changed.
     ///
     /// # Errors
-    /// As [`kernel::set_up`]; what stood before stays.
+    /// As [`kernel::set_up`]. Then the old link stays.
     pub fn replace(&self, link: &Link) -> Result<kernel::Done, Error> {
         let (Some(stands), Some(Device::Interface { name, ingress })) = (self.standing.get(&link.name), &link.device)
         else {
             return Ok(kernel::Done::Stood);
         };
-        // Nobody counts while the tree changes.
+        // Counters are not read while the tree changes.
         let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
         let done = kernel::set_up(name, *ingress, link)?;
         *stands = Arc::new(link.clone());
         Ok(done)
     }
 
-    /// What differs between a link that the kernel executes and what the kernel shows of it, in the
-    /// calling thread's network namespace, a sentence each. Nothing for a link that has a loop:
-    /// altq itself does what it was asked for.
+    /// What differs between a link that the kernel executes and what the kernel shows, in the
+    /// calling thread's network namespace, one sentence each. The list is empty for a link that
+    /// altq itself executes.
     pub fn drift(&self, link: &str) -> Vec<String> {
         let Some(stands) = self.standing.get(link) else { return Vec::new() };
-        // While it is compared the tree stays.
+        // The tree must not change while it is compared.
         let stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Device::Interface { name, ingress }) = &stands.device else { return Vec::new() };
         kernel::drifted(name, *ingress, &stands).unwrap_or_else(|error| vec![error.to_string()])
     }
 }
 
-/// By name, the links that the kernel executes.
+/// The links that the kernel executes, by name.
 pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
 
 /// Running links. Dropping it stops them.
@@ -229,7 +232,7 @@ impl Running {
         &self.snapshots
     }
 
-    /// What happens while the links run, a line each: a rate that adapts has changed, and why.
+    /// Lines about what happens while the links run: changes of rates that adapt, with the reasons.
     pub fn said(&self) -> &mpsc::Receiver<String> {
         &self.said
     }
@@ -239,7 +242,7 @@ impl Running {
         self.stop.clone()
     }
 
-    /// Reaches the links, to change them and to look at their engines.
+    /// Access to the links, to change them and to look at their engines.
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
@@ -292,16 +295,16 @@ pub(crate) struct Starting {
     pub holding: Holding,
     /// For how many nanoseconds a loop looks for packets before it sleeps.
     pub spin: Nanos,
-    /// True if rules of the firewall and qdiscs of the kernel stay at the end.
+    /// Whether rules of the firewall and qdiscs of the kernel stay at the end.
     pub leave_rules: bool,
-    /// Claims the frames that come in at bridges.
+    /// The claim of frames that come in at bridges.
     pub claim: Option<Claim>,
     /// What becomes of packets while no loop shapes them.
     pub fail: Fail,
     realtime: bool,
     processors: Vec<usize>,
     loops: Vec<(String, Loop)>,
-    /// What probes the links whose rates adapt.
+    /// The probes of the links whose rates adapt.
     pub probes: Vec<Probe>,
     awake: Option<File>,
     seen: Option<mpsc::Sender<Seen>>,
@@ -311,11 +314,11 @@ pub(crate) struct Starting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holding(Arc<Count>);
 
-/// One link of [`Holding`]. Dropping it says that no packet of the link waits any more.
+/// One link of [`Holding`]. Dropping it means that no packet of the link waits any more.
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<Count>);
 
-/// A number, and a sign that it has become less.
+/// A number, and a signal that it has fallen.
 #[derive(Debug, Default)]
 struct Count {
     links: Mutex<usize>,
@@ -323,7 +326,7 @@ struct Count {
 }
 
 impl Count {
-    /// Also after a thread has panicked: a number is always whole.
+    /// The lock is taken even after a thread has panicked, because a number is always consistent.
     fn links(&self) -> MutexGuard<'_, usize> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -338,8 +341,8 @@ impl Holding {
 }
 
 impl Hold {
-    /// Says that no packet of this link waits any more, and waits until that is true of all links,
-    /// but no longer than `most`.
+    /// Marks that no packet of this link waits any more, and waits until that holds for all links,
+    /// at most for `most`.
     pub fn wait_for_all(self, most: Duration) {
         let count = self.0.clone();
         drop(self);
@@ -355,7 +358,7 @@ impl Drop for Hold {
 }
 
 impl Starting {
-    /// Nothing yet.
+    /// Nothing is opened yet.
     pub fn new(options: Options) -> Result<Starting, Error> {
         let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
@@ -382,15 +385,15 @@ impl Starting {
         if realtime {
             match thread::stay_awake() {
                 Ok(awake) => starting.awake = Some(awake),
-                Err(error) => starting
-                    .notes
-                    .push(format!("idle processors may sleep, and take long to wake (/dev/cpu_dma_latency: {error})")),
+                Err(error) => starting.notes.push(format!(
+                    "idle processors may sleep, and then take long to wake (/dev/cpu_dma_latency: {error})"
+                )),
             }
         }
         Ok(starting)
     }
 
-    /// Adds a loop. `name` is that of its thread.
+    /// Adds a loop. `name` is the name of its thread.
     pub fn add(&mut self, name: String, work: Loop) {
         self.loops.push((name, work));
     }
@@ -424,7 +427,7 @@ impl Starting {
                     let _ = thread::prompt();
                     Ok(())
                 });
-                // If nobody adds the reports up any more, the loop goes on.
+                // If nobody takes the reports any more, the loop goes on.
                 let result = ready.and_then(|()| work(&mut |report| _ = send.send(report)));
                 // When one loop ends, the others must end too.
                 stop.set();
@@ -448,7 +451,7 @@ impl Starting {
         for probe in probes {
             let (stop, say) = (running.stop.clone(), say.clone());
             let work = move || {
-                // If nobody receives the lines any more, the rate adapts all the same.
+                // If nobody receives the lines any more, the rate still adapts.
                 let result = probe.run(&stop, &|line| _ = say.send(line));
                 stop.set();
                 result
@@ -463,7 +466,7 @@ impl Starting {
     }
 }
 
-/// Makes snapshots of what the loops tell, until the last one has ended.
+/// Makes snapshots of the loops' reports, until the last loop has ended.
 #[allow(clippy::unnecessary_wraps, reason = "the threads of running links end with a result")]
 fn add_up(
     reports: &mpsc::Receiver<Report>,
@@ -479,7 +482,7 @@ fn add_up(
         if let Some(seen) = seen
             && let Some(second) = seconds.take(&mut report)
         {
-            // If nobody watches any more, the rest goes on.
+            // If nobody watches any more, snapshots go on.
             let _ = seen.send(second);
         }
         match report {
@@ -512,8 +515,8 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     open(links, options)?.start()
 }
 
-/// Links for which everything is open, and whose loops do not run yet. Until they do, no thread has
-/// been started. Dropping it closes everything.
+/// Links for which everything is open, but whose loops do not run yet. No thread has been started.
+/// Dropping it closes everything.
 pub struct Ready(Starting);
 
 impl Ready {
@@ -526,7 +529,7 @@ impl Ready {
     }
 }
 
-/// Opens all that the links need: sockets, queues, rules of the firewall, programs, memory.
+/// Opens everything that the links need: sockets, queues, rules of the firewall, programs, memory.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -566,17 +569,17 @@ pub fn open(links: &[&Link], options: Options) -> Result<Ready, Error> {
     Ok(Ready(starting))
 }
 
-/// Takes away what a killed process has left of these links, in the network namespace of the
-/// calling thread: rules of the firewall, and qdiscs of links that the kernel executes. Links that
-/// another process shapes are left alone, and so is what `altq run --detach` has set up.
+/// Removes what a killed process has left of these links, in the network namespace of the calling
+/// thread: rules of the firewall, and qdiscs of links that the kernel executes. Links that another
+/// process shapes are left alone, and so is what `altq run --detach` has set up.
 ///
 /// # Errors
-/// [`Error::Steering`] if rules stay, [`Error::Kernel`] if qdiscs do.
+/// [`Error::Steering`] if rules cannot be removed, [`Error::Kernel`] if qdiscs cannot.
 pub fn sweep(links: &[&Link]) -> Result<(), Error> {
     let mut result = Ok(());
     for link in links {
         if let Some(Device::Interface { name, ingress }) = &link.device {
-            // Where another process shapes now, the rules are its own.
+            // If another process shapes there now, the rules are that process's.
             let Ok(_lock) = Lock::take(name, *ingress) else { continue };
             result = result.and(match link.path() {
                 Some(Path::Kernel) => kernel::sweep(name, *ingress),
@@ -587,11 +590,11 @@ pub fn sweep(links: &[&Link]) -> Result<(), Error> {
     result
 }
 
-/// Checks that what the path of a running link has set up at the start also serves `to`. Nothing is
-/// said of the engine.
+/// Checks that what the path of a running link has set up at the start is also right for `to`. The
+/// engine is not checked.
 ///
 /// # Errors
-/// Says what only a new start can change.
+/// What only a new start can change.
 pub fn fits(from: &Link, to: &Link, tuning: Tuning) -> Result<(), String> {
     if from.device != to.device {
         return Err("its device".to_owned());

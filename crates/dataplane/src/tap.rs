@@ -1,10 +1,10 @@
 //! A tap: copies of the packets that leave a link, as a pcap file with times in nanoseconds
 //! (draft-ietf-opsawg-pcap).
 //!
-//! The loop copies packets as records into a buffer. A buffer that is full, or has waited, goes to
-//! a writer thread, and an empty one comes back: so there is a ring of them, made before the first
-//! packet. While the writer is late and no buffer is empty, packets are not copied but counted. The
-//! loop never waits for the writer, and allocates nothing.
+//! The loop copies packets as records into a buffer. A buffer that is full, or has waited for some
+//! time, goes to a writer thread, and an empty one comes back. All buffers are made before the
+//! first packet. While the writer is late and there is no empty buffer, packets are counted instead
+//! of copied. The loop never waits for the writer, and allocates nothing.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -25,9 +25,9 @@ use crate::sys::wait::now;
 
 /// The most bytes of a packet that a tap keeps.
 pub const MOST: usize = 65_535;
-/// Bytes of a buffer: one packet fits at least.
+/// Bytes of a buffer: at least one packet fits.
 const PIECE: usize = 128 << 10;
-/// Buffers on their way between the loop and the writer.
+/// The number of buffers that go between the loop and the writer.
 const PIECES: usize = 32;
 /// Bytes of a file's header, and of that of a record.
 const FILE_HEADER: usize = 24;
@@ -37,19 +37,19 @@ const ETHERNET: u32 = 1;
 const RAW: u32 = 101;
 /// A buffer that is not full goes to the writer after this time.
 const WAITED: Duration = Duration::from_millis(100);
-/// The time after which a tap ends about which nobody asks.
+/// A tap ends if nobody asks about it for this long.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// What a tap is to copy.
+/// What a tap must copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// By its number, whether packets of a class are copied; `None`: those of all.
+    /// By class number: whether its packets are copied; `None`: those of all classes.
     pub classes: Option<Vec<bool>>,
     /// The most bytes of each packet, at most [`MOST`].
     pub snaplen: usize,
     /// The most bytes of the file.
     pub size: u64,
-    /// True if the loop has made up the header before layer 3, which is not copied then.
+    /// True if the loop has invented the header before layer 3. Then that header is not copied.
     pub made_up: bool,
 }
 
@@ -71,9 +71,9 @@ pub struct Tapped {
 pub enum Ended {
     /// Somebody asked for it, or the link has ended.
     Asked,
-    /// The file has its size.
+    /// The file has reached its size.
     Full,
-    /// Nobody reads any more what is written.
+    /// Nobody reads the output any more.
     Closed,
     /// Nobody has asked about it for long.
     Left,
@@ -86,7 +86,7 @@ pub(crate) struct Tap {
     classes: Option<Vec<bool>>,
     snaplen: usize,
     made_up: bool,
-    /// What is added to the loop's time to have that of 1970 on.
+    /// What is added to the loop's time to get the time since 1970.
     offset: u64,
     buffer: Vec<u8>,
     /// When the first record came into the buffer.
@@ -108,7 +108,7 @@ impl Tap {
         let skipped = if self.made_up { Encapsulation::read(head).layer3 } else { 0 };
         let head = head.get(skipped..).unwrap_or_default();
         if self.made_up && !matches!(head.first().map(|first| first >> 4), Some(4 | 6)) {
-            // What is no IP packet has no place in such a file.
+            // A file without link headers cannot hold packets that are not IP.
             return;
         }
         let first = head.len().min(self.snaplen);
@@ -128,7 +128,7 @@ impl Tap {
         self.buffer.extend_from_slice(body.get(..rest).unwrap_or_default());
     }
 
-    /// Hands over what has waited. False if nobody writes any more.
+    /// Hands over a buffer that has waited. False if the writer has gone.
     pub fn turn(&mut self, now: Nanos) -> bool {
         if !self.buffer.is_empty() && u128::from(now.saturating_sub(self.since)) >= WAITED.as_nanos() {
             self.hand_over();
@@ -136,7 +136,7 @@ impl Tap {
         !self.gone
     }
 
-    /// Takes an empty buffer for the full one. False if there is none.
+    /// Hands over the buffer, and takes an empty one. False if there is none.
     fn hand_over(&mut self) -> bool {
         match self.empty.try_recv() {
             Ok(empty) => {
@@ -156,7 +156,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // The last one needs none in return.
+        // The last buffer needs none in return.
         let _ = self.filled.try_send(take(&mut self.buffer));
     }
 }
@@ -181,7 +181,7 @@ impl State {
 /// # Errors
 /// [`Error::Io`] if there can be no thread.
 pub(crate) fn start(handle: &Handle, wanted: Wanted, file: File) -> Result<Tapping, Error> {
-    // One more than there are: the last one comes without another in return.
+    // One more than there are buffers, because the last one is sent without another in return.
     let (filled, to_write) = mpsc::sync_channel(PIECES + 1);
     let (written, empty) = mpsc::sync_channel(PIECES + 1);
     for _ in 1..PIECES {
@@ -209,7 +209,7 @@ pub(crate) fn start(handle: &Handle, wanted: Wanted, file: File) -> Result<Tappi
     let write = move || {
         let header = header(snaplen, if made_up { RAW } else { ETHERNET });
         let ended = Writer { file, size, state: &state }.run(&header, &to_write, &written);
-        // The loop lets go of its end before another tap can begin.
+        // The loop drops its end before another tap can begin.
         state.handle.untap();
         state.done().0.ended = Some(ended);
     };
@@ -220,15 +220,15 @@ pub(crate) fn start(handle: &Handle, wanted: Wanted, file: File) -> Result<Tappi
 }
 
 impl Tapping {
-    /// What it has done so far. Whoever asks keeps it running for ten seconds more.
+    /// What it has done so far. Each call keeps it running for ten seconds more.
     pub fn tapped(&self) -> Tapped {
         let mut done = self.0.done();
         done.1 = Instant::now();
         Tapped { missed: self.0.missed.load(Ordering::Relaxed), ..done.0.clone() }
     }
 
-    /// Ends it: what was copied is still written. [`tapped`](Tapping::tapped) says when that is
-    /// done.
+    /// Ends the tap. What was copied is still written; [`tapped`](Tapping::tapped) shows when that
+    /// is done.
     pub fn end(&self) {
         self.0.handle.untap();
     }
@@ -265,7 +265,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes what comes until it ends, and says why it has.
+    /// Writes buffers until the tap ends, and returns why it has ended.
     fn run(mut self, header: &[u8], to_write: &Receiver<Vec<u8>>, written: &SyncSender<Vec<u8>>) -> Ended {
         if let Err(ended) = self.write(header, 0) {
             return ended;
@@ -277,10 +277,10 @@ impl Writer<'_> {
                         return ended;
                     }
                     buffer.clear();
-                    // A loop that has ended needs none.
+                    // If the loop has ended, it needs no buffer.
                     let _ = written.try_send(buffer);
                 }
-                // A loop that sleeps is to hand over what it has.
+                // Wakes the loop, so that it hands over what it has.
                 Err(RecvTimeoutError::Timeout) => self.state.handle.wake(),
                 Err(RecvTimeoutError::Disconnected) => return Ended::Asked,
             }
@@ -321,7 +321,7 @@ impl Writer<'_> {
 mod tests {
     use super::*;
 
-    /// A loop's end whose writer is the test.
+    /// The loop's end of a tap, with the test as the writer.
     fn ends(wanted: &Wanted, pieces: usize) -> (Tap, Receiver<Vec<u8>>, SyncSender<Vec<u8>>) {
         let (filled, to_write) = mpsc::sync_channel(PIECES + 1);
         let (written, empty) = mpsc::sync_channel(PIECES + 1);
@@ -351,7 +351,7 @@ mod tests {
         tap.copy(1_000_000_007, 3, b"head", b"body", 1500);
         assert!(tap.turn(1_099_999_999) && filled.try_recv().is_err(), "it waits for more");
         assert!(tap.turn(1_100_000_007));
-        // 6 s and 7 ns; 8 bytes of 1500.
+        // Time 6 s and 7 ns; 8 of 1500 bytes are kept.
         let record = [&[6, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0xdc, 5, 0, 0][..], b"headbody"].concat();
         assert_eq!(filled.try_recv().unwrap(), record);
         let header = header(30, RAW);
@@ -373,7 +373,7 @@ mod tests {
         written.try_send(first).unwrap();
         tap.copy(7, 0, &[7; 40], &[], 40);
         assert_eq!(tap.missed.load(Ordering::Relaxed), 3);
-        // At the end nothing is left behind, and no buffer has grown.
+        // At the end nothing is lost, and no buffer has grown.
         drop(tap);
         let rest: Vec<Vec<u8>> = filled.try_iter().collect();
         assert_eq!(rest.iter().map(|one| (one.len(), one.capacity())).collect::<Vec<_>>(), [(92, 100), (46, 100)]);

@@ -1,13 +1,13 @@
-//! The kernel forwards what comes in at a bridge's interfaces while no loop does.
+//! Makes the kernel forward what comes in at a bridge's interfaces while no loop does.
 //!
-//! A program at the ingress hook of each interface ([`forward_ingress`]) looks at a time that the
-//! kernel and the processes share. Before it, a loop has the frames; from then on the program hands
-//! them to the bridge's other interface. A process whose loops go round moves the time on
-//! ([`Claim`]). So frames pass, unshaped, when it is killed, stopped or stuck, without anybody who
-//! would have to notice. Who keeps the programs ([`Bypass`]) is another process, which outlives it.
+//! A program at the ingress hook of each interface ([`forward_ingress`]) reads a time that the
+//! kernel and the processes share. Before that time a loop handles the frames; after it the program
+//! hands them to the bridge's other interface. A process whose loops work keeps moving the time on
+//! ([`Claim`]). So when it is killed, stopped or stuck, frames pass unshaped, and nobody has to
+//! notice it first. The programs are kept by another process ([`Bypass`]), which outlives it.
 //!
-//! A loop that was late, and goes on before its process is killed, sends what it has received
-//! meanwhile: those frames pass twice.
+//! If a loop was late and goes on before its process is killed, it sends the frames that it
+//! received meanwhile, so these pass twice.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,13 +22,13 @@ use crate::sys::number::{Number, inherited};
 use crate::sys::wait::now;
 use crate::ways::{Way, ways};
 
-/// How long the loops may take from their start until somebody watches over them.
+/// How long the first claim of a loop holds: until the process begins to renew it.
 const BEGIN: Nanos = 10_000_000_000;
 
-/// The programs that forward while nobody claims the frames. Dropping it takes them away.
+/// The programs that forward while nobody claims the frames. Dropping it removes them.
 #[derive(Debug)]
 pub struct Bypass {
-    /// Indices of the interfaces that each program takes from and hands to.
+    /// For each program, the indices of the interfaces from and to which it forwards.
     ways: Vec<(u32, u32)>,
     until: Number,
     map: OwnedFd,
@@ -36,9 +36,9 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Programs between the interfaces that links bridge, in the network namespace of the calling
-    /// thread. `None` if no link bridges. They only keep frames from the kernel's stack before
-    /// [`Bypass::forward`] or the first claim: perhaps another process forwards there already.
+    /// Attaches programs to the interfaces that links bridge, in the network namespace of the
+    /// calling thread. `None` if no link bridges. Until [`Bypass::forward`] or the first claim they
+    /// only keep frames from the kernel's stack, because another process may already forward there.
     ///
     /// # Errors
     /// [`Error::NoInterface`]; [`Error::NotPermitted`] without CAP_BPF and CAP_NET_ADMIN;
@@ -57,19 +57,20 @@ impl Bypass {
         Ok(Some(Bypass { ways, until, map, _programs: programs }))
     }
 
-    /// True if these are the interfaces that the links bridge now: one that went away and came back
-    /// is another.
+    /// True if these are the interfaces that the links bridge now. An interface that was removed
+    /// and made again is another one.
     pub fn fits(&self, links: &[&Link]) -> bool {
         indices(links).is_ok_and(|ways| ways == self.ways)
     }
 
-    /// Forwards from now on, until somebody claims the frames: whoever had claimed them has ended.
+    /// Forwards until somebody claims the frames. It must be called only when the process that had
+    /// claimed them has ended.
     pub fn forward(&self) {
         self.until.set(0);
     }
 }
 
-/// What a process that is to claim the frames is to be started with.
+/// The descriptor with which to start a process that will claim the frames.
 impl AsFd for Bypass {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
@@ -87,8 +88,8 @@ fn indices(links: &[&Link]) -> Result<Vec<(u32, u32)>, Error> {
     Ok(indices)
 }
 
-/// Claims the frames for the loops of this process. Dropping it changes nothing: the claim ends at
-/// its time.
+/// A claim of the frames for the loops of this process. Dropping it does not end the claim; it ends
+/// when its time is over.
 #[derive(Clone, Debug)]
 pub struct Claim {
     until: Number,
@@ -97,8 +98,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims what a [`Bypass`] of another process forwards. This process was started with its
-    /// descriptor, which is `number`. A claim holds for `patience`.
+    /// A claim of what the [`Bypass`] of another process forwards. `number` is the inherited
+    /// descriptor of that [`Bypass`]. Each renewal holds for `patience`.
     ///
     /// # Errors
     /// There is no such descriptor, or it is not that of a [`Bypass`].
@@ -106,12 +107,12 @@ impl Claim {
         Ok(Claim { until: Number::of(inherited(number)?)?, patience })
     }
 
-    /// Claims the frames as a loop begins: somebody is to [`renew`](Claim::renew) that soon.
+    /// Claims the frames when a loop begins. The claim must soon be [renewed](Claim::renew).
     pub(crate) fn begin(&self) {
         self.until.set(now().saturating_add(BEGIN));
     }
 
-    /// Claims the frames again: the loops go round.
+    /// Claims the frames again, because the loops work.
     pub fn renew(&self) {
         self.until.set(now().saturating_add(self.patience));
     }

@@ -15,8 +15,8 @@ use crate::sys::interface::Interface;
 use crate::sys::packet::{Ear, Receiver, Sender};
 use crate::sys::wait::{now, wait};
 
-/// Time after which a device whose queue was full (ENOBUFS) is tried again. Such a device does not
-/// report when it has room.
+/// Time after which sending is tried again if the device's queue was full (ENOBUFS). The device
+/// does not report when it has room.
 pub(super) const RETRY: Nanos = 50_000;
 
 /// One direction of a bridge.
@@ -28,17 +28,15 @@ pub struct OneWay {
     counters: EdgeCounters,
     /// Frames that the device had dropped before the start.
     dropped_before: u64,
-    /// For how long it looks for frames before it sleeps.
+    /// For how many nanoseconds it polls for frames before it sleeps.
     spin: Nanos,
-    /// While this descriptor is open, the kernel's network stack does not handle the frames that
-    /// come in.
+    /// While this descriptor is open, the kernel's network stack does not handle incoming frames.
     _guard: Option<OwnedFd>,
 }
 
 impl OneWay {
     /// Opens the direction from `from` to `to`. `guard` keeps the kernel's network stack from
-    /// handling the frames. `spin` is for how many nanoseconds it looks for frames before it
-    /// sleeps.
+    /// handling the frames. `spin`: for how many nanoseconds it polls for frames before it sleeps.
     ///
     /// # Errors
     /// [`Error::NotPermitted`], [`Error::Unsupported`].
@@ -53,8 +51,8 @@ impl OneWay {
         OneWay::with(from, to, receiver, guard, stop, spin)
     }
 
-    /// As [`OneWay::open`], but nothing is received before [`Ear::hear`]. Nothing keeps the
-    /// kernel's network stack from handling the frames: somebody else does.
+    /// As [`OneWay::open`], but nothing is received before [`Ear::hear`], and without a guard: the
+    /// caller must keep the kernel's network stack from handling the frames.
     ///
     /// # Errors
     /// As [`OneWay::open`].
@@ -109,7 +107,7 @@ impl Edge for OneWay {
                     self.counters.unreadable += 1;
                     Ok(true)
                 }
-                // Memory was short: the kernel keeps the frame or counts it as missed.
+                // Memory was short. The kernel keeps the frame or counts it as missed.
                 Some(libc::ENOMEM | libc::ENOBUFS) => Ok(true),
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.ends.down()),
                 _ => Err(Error::of("receiving", error)),
@@ -160,8 +158,8 @@ impl Edge for OneWay {
         ];
         wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.ends.look_at()), self.spin)?;
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
-        // An error on the sending socket ends the loop. Polling the socket again would return at
-        // once.
+        // An error on the sending socket ends the loop, because polling the socket again would
+        // return at once.
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(self.ends.down());
         }

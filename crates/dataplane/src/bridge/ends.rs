@@ -27,13 +27,13 @@ impl Ends {
         Ends { from, to, look_at: now() }
     }
 
-    /// When to look at them again.
+    /// When to check them again.
     pub fn look_at(&self) -> Nanos {
         self.look_at
     }
 
-    /// Checks, if it is time for that, that both interfaces carry frames; the error says which does
-    /// not. True if it was time.
+    /// Checks at intervals that both interfaces carry frames. The error says which one does not.
+    /// True if it was time for a check.
     pub fn look_if_due(&mut self, now: Nanos) -> Result<bool, Error> {
         let due = now >= self.look_at;
         if due {
@@ -45,8 +45,8 @@ impl Ends {
     fn look(&mut self) -> Result<(), Error> {
         self.look_at = now() + LOOK;
         check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
-            // An interface that is being removed goes down first. After a wait the state says
-            // whether it is down or gone.
+            // An interface that is being removed goes down first. After a short wait its state
+            // shows whether it is only down, or gone.
             std::thread::sleep(GOING);
             check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
         })
@@ -56,8 +56,8 @@ impl Ends {
     pub fn down(&mut self) -> Error {
         match self.look() {
             Err(error) => error,
-            // It was down only for a moment. Frames were lost and not counted, and a packet socket
-            // is no longer bound to the interface.
+            // It was down only for a moment. But frames were lost without being counted, and a
+            // packet socket is no longer bound to the interface.
             Ok(()) => Error::Interface {
                 name: self.from.name.clone(),
                 state: "went down while the bridge ran; start it again",

@@ -1,9 +1,10 @@
-//! Forwards the direction of a bridge that no link shapes: frames are sent as they came in.
+//! Forwards the direction of a bridge that no link shapes: frames are sent in the order in which
+//! they came.
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
 
-/// Frames that a direction without a link has room for.
+/// The number of frames for which a direction without a link has room.
 pub(super) const FRAMES: usize = 4 * BATCH;
 
 /// Forwards frames until stopped.

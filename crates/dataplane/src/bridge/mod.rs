@@ -3,9 +3,9 @@
 //! `device bridge a b` shapes frames that come in at `a` and leave by `b`. The other direction is
 //! forwarded unshaped, unless another link says `bridge b a`. Each direction is a thread with its
 //! own sockets. Nothing has to be undone afterwards: promiscuous mode, and the program that keeps
-//! the kernel's network stack from handling the frames, belong to descriptors, so the kernel
+//! the kernel's network stack from handling the frames, belong to descriptors. So the kernel
 //! removes them when the process ends, however it ends. While no process runs the bridge, nothing
-//! is forwarded, unless another one keeps a [`Bypass`].
+//! is forwarded, unless another process has a [`Bypass`].
 
 mod bypass;
 mod edge;
@@ -48,7 +48,7 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     run_with(links, options, shaped(tuning, &mut Senders::new()))
 }
 
-/// Makes the loops of [`run`], and gives away the senders of changes to them.
+/// Makes the loops of [`run`], and the senders of changes to them.
 pub(crate) fn shaped(
     tuning: Tuning,
     senders: &mut Senders,
@@ -59,8 +59,7 @@ pub(crate) fn shaped(
     }
 }
 
-/// The loop of a direction on an edge, which `stop` ends and wakes; what reaches it is put among
-/// the others.
+/// The loop of a direction on an edge. `stop` ends and wakes it. Its sender is added to the others.
 fn loop_of<E: Edge + Send + 'static>(
     edge: E,
     stop: Stop,
@@ -128,7 +127,7 @@ pub(crate) fn add(
         Box::new(move |report| {
             let _lock = lock;
             if let (Some(claim), Some(ear)) = (claim, ear) {
-                // In this order a frame may be lost in between, but none passes twice.
+                // In this order a frame may be lost, but none passes twice.
                 claim.begin();
                 ear.hear().map_err(|error| Error::of("receiving", error))?;
             }
@@ -138,7 +137,8 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// Keeps the kernel's own stack from handling what comes in at an interface, or says that it does.
+/// Keeps the kernel's own stack from handling what comes in at an interface. If that fails, adds a
+/// note.
 fn guard(from: &str, index: u32, notes: &mut Vec<String>) -> Option<OwnedFd> {
     match bpf::drop_ingress(index) {
         Ok(guard) => Some(guard),
@@ -168,7 +168,8 @@ pub(crate) fn add_rings(
     starting.add(
         format!("altq {from}>{to}"),
         Box::new(move |report| {
-            // What XDP takes does not come to the ingress hook; this is for what it leaves.
+            // Frames that XDP takes do not reach the ingress hook. This is for frames that it
+            // leaves.
             if let Some(claim) = claim {
                 claim.begin();
             }

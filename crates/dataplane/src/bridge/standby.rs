@@ -1,24 +1,25 @@
-//! The kernel's own bridge between two interfaces, while no loop forwards what passes them.
+//! The kernel's own bridge between two interfaces, for the time in which no loop forwards their
+//! frames.
 
 use altq_config::Link;
 
 use crate::nfqueue::steer::program::run;
 use crate::ways::{Way, ways};
 
-/// Bridges of the kernel in the place of altq's. Dropping it takes them away.
+/// Bridges of the kernel in place of altq's. Dropping it removes them.
 #[derive(Debug)]
 pub struct Standby {
     names: Vec<String>,
 }
 
 impl Standby {
-    /// Hands each pair of interfaces that the links bridge to a bridge of the kernel, in the
-    /// network namespace of the calling thread. No loop may forward between them. Nothing is done
-    /// if no link bridges.
+    /// Makes a bridge of the kernel for each pair of interfaces that the links bridge, in the
+    /// network namespace of the calling thread. No loop may forward between them. Without such
+    /// links nothing is done.
     ///
     /// # Errors
-    /// Says why the kernel does not take a pair: `ip` is missing, or an interface is gone, or
-    /// belongs to another bridge. Nothing is left then.
+    /// Why the kernel cannot bridge a pair: `ip` is missing, or an interface is gone or belongs to
+    /// another bridge. Then nothing is left.
     pub fn new(links: &[&Link]) -> Result<Standby, String> {
         let mut standby = Standby { names: Vec::new() };
         for (from, to) in pairs(links) {
@@ -36,10 +37,10 @@ impl Standby {
         Ok(standby)
     }
 
-    /// Takes away what a killed process has left.
+    /// Removes what a killed process has left.
     pub fn sweep(links: &[&Link]) {
         for (from, to) in pairs(links) {
-            // Mostly there is none.
+            // An error usually means that there is none.
             let _ = remove(&name(from, to));
         }
     }
@@ -66,15 +67,15 @@ fn pairs<'a>(links: &[&'a Link]) -> Vec<(&'a str, &'a str)> {
     pairs
 }
 
-/// The name of the bridge of a pair: 14 characters, where the kernel allows 15 (FNV-1a).
+/// The name of the bridge of a pair: 14 characters with a hash (FNV-1a). The kernel allows 15.
 fn name(from: &str, to: &str) -> String {
     let bytes = from.bytes().chain([0]).chain(to.bytes());
     let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("altqbr{hash:08x}")
 }
 
-/// Without spanning tree and without looking into multicast: it forwards at once, and all that
-/// altq forwards. It has no address, so the host is not reached by it.
+/// The bridge has no spanning tree and no multicast snooping, so it forwards at once, and
+/// everything that altq forwards. It has no address, so the host cannot be reached by it.
 fn commands(name: &str, from: &str, to: &str) -> String {
     format!(
         "link add name {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
@@ -129,7 +130,7 @@ mod tests {
             assert_eq!(show().matches(&format!("master {name}")).count(), 2, "{}", show());
             drop(standby);
             assert!(!show().contains(&name), "{}", show());
-            // A port of another bridge is not taken from it.
+            // A port of another bridge is left there.
             run("ip", &["-batch", "-"], "link add name other type bridge\nlink set dev b master other\n").unwrap();
             let refused = Standby::new(&links).unwrap_err();
             assert!(refused.contains("b belongs to another device"), "{refused}");

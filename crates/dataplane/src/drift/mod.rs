@@ -1,8 +1,8 @@
-//! What differs between what was asked of the host and what it shows: rules of the firewall, the
-//! kernel's queues, the devices. For links of every path; what stands in the kernel's qdiscs
-//! [`kernel::drifted`](crate::kernel::drifted) compares.
+//! Finds what differs between what altq has set up on the host and what the host shows: rules of
+//! the firewall, the kernel's queues, the devices. It is for links of every path; qdiscs are
+//! compared by [`kernel::drifted`](crate::kernel::drifted).
 //!
-//! All of it is read from outside, by programs and tables of /proc. No loop is asked.
+//! Everything is read from outside, by programs and from tables in /proc. No loop is asked.
 
 mod rules;
 
@@ -15,41 +15,41 @@ use crate::nfqueue::steer::{self, Ruleset};
 use crate::sys::interface::Interface;
 use crate::sys::table::Table;
 
-/// Compares later looks at the host with the first one.
+/// Compares later states of the host with the first one.
 #[derive(Debug, Default)]
 pub struct Drift {
-    /// By interface and direction, the lines of the rules, and that of the queue.
+    /// By interface and direction: the lines of the rules, and the queue.
     set_up: BTreeMap<(String, bool), (Vec<String>, Option<Queue>)>,
     devices: BTreeMap<String, Settings>,
 }
 
-/// What the kernel says of a queue, besides counters.
+/// What the kernel shows about a queue, without counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Queue {
-    /// Who listens: the number of its netlink socket.
+    /// The number of the netlink socket that listens.
     owner: u64,
     /// How many bytes of each packet are copied.
     copied: u64,
 }
 
-/// What somebody may set at a device while links run.
+/// Settings of a device that somebody may change while links run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Settings {
-    /// Packets that its own queue holds (txqueuelen).
+    /// How many packets its own queue can hold (txqueuelen).
     length: Option<u32>,
-    /// Whether super-packets are received, made and segmented by it; `None`: it does not say.
+    /// Whether it merges received packets, and sends and segments super-packets; `None`: unknown.
     offloads: [(&'static str, Option<bool>); 4],
 }
 
 impl Drift {
-    /// Takes what the next look finds of rules and queues for what was asked: another process has
-    /// set them up. What devices were set to stays.
+    /// Takes the rules and queues that the next look finds as the wanted ones, because another
+    /// process has set them up. The wanted settings of devices stay.
     pub fn begin_again(&mut self) {
         self.set_up.clear();
     }
 
-    /// Looks at the host, in the network namespace of the calling thread. By link, what differs, a
-    /// sentence each; the first look is what later ones are compared with.
+    /// Reads the state of the host, in the network namespace of the calling thread. Returns by link
+    /// what differs from the first look, one sentence each.
     pub fn look(&mut self, links: &[&Link]) -> BTreeMap<String, Vec<String>> {
         let steered = links.iter().any(|link| link.path() == Some(Path::Nfqueue));
         let ruleset = if steered { steer::ruleset() } else { Ruleset::default() };
@@ -71,7 +71,7 @@ impl Drift {
         links.iter().map(look).collect()
     }
 
-    /// What differs of the rules and the queue of an interface.
+    /// The differences in the rules and the queue of an interface.
     fn steered(&mut self, name: &str, ingress: bool, ruleset: &Ruleset, queues: &str, lines: &mut Vec<String>) {
         let what = if ingress { format!("what comes in at {name}") } else { format!("what leaves by {name}") };
         let Some((own, by)) = ruleset.of(name, ingress) else {
@@ -101,7 +101,7 @@ impl Drift {
         lines.extend(ruleset.flow_tables(name));
     }
 
-    /// What differs of a device.
+    /// The differences in a device.
     fn device(&mut self, name: &str, lines: &mut Vec<String>) {
         let Ok(interface) = Interface::find(name) else {
             lines.push(format!("there is no interface {name}"));
@@ -125,7 +125,7 @@ impl Drift {
     }
 }
 
-/// What a table of the kernel's queues says of one.
+/// A queue in the kernel's table of queues.
 fn queue(table: &str, number: u16) -> Option<Queue> {
     table.lines().find_map(|line| {
         // Number, port, packets that wait, copy mode, copy range, and counters.
@@ -167,7 +167,8 @@ mod tests {
             let mut drift = Drift::default();
             let look = |drift: &mut Drift| drift.look(&links).remove("l").unwrap();
             assert_eq!(look(&mut drift), Vec::<String>::new());
-            // A veth has room for 1000 packets (DEFAULT_TX_QUEUE_LEN of linux/netdevice.h).
+            // The queue of a veth has room for 1000 packets (DEFAULT_TX_QUEUE_LEN of
+            // linux/netdevice.h).
             run("ip", &["link", "set", "dev", "b", "txqueuelen", "77"], "").unwrap();
             let said = "the queue of b itself has room for 77 packets, and had for 1000 (txqueuelen)";
             assert_eq!(look(&mut drift), [said]);

@@ -1,7 +1,7 @@
-//! Rules as the firewalls' programs list them, before and now.
+//! Compares rules as the firewalls' programs list them, before and now.
 
-/// The number of the queue that rules hand packets to: as nft (`queue num 7 bypass`, `queue flags
-/// bypass to 7`) and iptables (`--queue-num 7`) print it.
+/// The number of the queue to which rules hand packets, as printed by nft (`queue num 7 bypass`,
+/// `queue flags bypass to 7`) and iptables (`--queue-num 7`).
 pub fn queue_of(lines: &[String]) -> Option<u16> {
     lines.iter().find_map(|line| {
         let mut words = line.split_whitespace().skip_while(|word| *word != "queue" && *word != "--queue-num");
@@ -10,8 +10,8 @@ pub fn queue_of(lines: &[String]) -> Option<u16> {
     })
 }
 
-/// The first line that is missing, or that is new, or says that the order is another one. `None`
-/// where all lines are as they were.
+/// Names the first line that is missing or new, or says that the order has changed. `None` if all
+/// lines are as before.
 pub fn difference(before: &[String], now: &[String]) -> Option<String> {
     if before == now {
         return None;

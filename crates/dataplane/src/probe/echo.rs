@@ -5,7 +5,7 @@ use altq_adapt::PROBE_BYTES;
 /// The header: type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
 
-/// Length of a request: that of a probe without its IPv4 header.
+/// Length of a request: a probe without its IPv4 header.
 const LENGTH: usize = PROBE_BYTES as usize - 20;
 
 /// A request. Its data are zeros.

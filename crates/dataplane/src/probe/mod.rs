@@ -1,11 +1,11 @@
 //! Probes the line of a live link whose rate adapts, and changes its rate.
 //!
 //! A thread for each such link sends ICMP echo requests to the reflectors, reads how much the
-//! link's loop has sent, and gives both to the controller (`altq_adapt`). What that decides goes to
-//! the loop by the channel by which a policy is changed in place.
+//! link's loop has sent, and gives both to the controller (`altq_adapt`). The controller's
+//! decisions go to the loop by the channel by which a policy is changed in place.
 //!
-//! Probes are packets of this host like any others: they go where its routes lead, and through the
-//! link's classes.
+//! Probes are ordinary packets of this host: they go where its routes lead, and through the link's
+//! classes.
 
 mod echo;
 mod prober;
@@ -30,10 +30,10 @@ use crate::running::Handle;
 use crate::stop::Stop;
 use prober::Prober;
 
-/// The longest packet that is read: more than an answer has, with an IPv4 header of 60 bytes.
+/// The longest packet that is read. An answer is shorter, even with an IPv4 header of 60 bytes.
 const LONGEST: usize = 256;
 
-/// What probes a link.
+/// The probes of a link, and the controller of its rate.
 pub(crate) struct Probe {
     link: String,
     controller: Adaptive,
@@ -42,7 +42,7 @@ pub(crate) struct Probe {
     reflectors: Vec<String>,
     /// Takes changes of the rate.
     handle: Handle,
-    /// What the loop has sent.
+    /// How much the loop has sent.
     gauge: Gauge,
 }
 
@@ -50,16 +50,16 @@ pub(crate) struct Probe {
 struct Port {
     socket: OwnedFd,
     to: SocketAddr,
-    /// The identifier of its requests, if it is a raw socket. A ping socket has one of its own, and
-    /// receives nothing else.
+    /// The identifier of its requests, if it is a raw socket. A ping socket gets one from the
+    /// kernel, and receives only answers to it.
     raw: Option<u16>,
 }
 
 impl Probe {
-    /// What probes this link, if its rate adapts. `handle` reaches its loop.
+    /// Opens the sockets, if the link's rate adapts. `handle` reaches its loop.
     ///
     /// # Errors
-    /// Those of socket(2): a ping socket needs a group among `net.ipv4.ping_group_range`, a raw one
+    /// Those of socket(2): a ping socket needs a group in `net.ipv4.ping_group_range`, a raw one
     /// CAP_NET_RAW.
     pub fn open(link: &Link, handle: &Handle) -> Result<Option<Probe>, Error> {
         let (Some(adapt), Some(gauge)) = (&link.adapt, handle.gauge()) else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Probe {
         }
     }
 
-    /// Lets the controller decide, and tells the loop and the log.
+    /// Lets the controller decide, and passes its decision to the loop and the log.
     fn decide(&mut self, load: Load, say: &dyn Fn(String)) {
         let decision = self.controller.decide(load);
         for notice in self.controller.notices() {
@@ -162,11 +162,11 @@ impl Probe {
     }
 }
 
-/// The identifier of the next raw socket. Each has one of its own, because each receives the
-/// answers to all others, and two links may have the same reflector.
+/// The identifier of the next raw socket. Raw sockets receive the answers to all others as well,
+/// and two links may have the same reflector, so each socket needs an identifier of its own.
 fn identifier() -> u16 {
     static MADE: AtomicU16 = AtomicU16::new(0);
-    // Another process has another number, and so other identifiers.
+    // Another process has another process number, and so other identifiers.
     (std::process::id() as u16).wrapping_mul(64).wrapping_add(MADE.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -187,14 +187,14 @@ impl Port {
         Ok(Port { socket, to, raw: Some(identifier()) })
     }
 
-    /// Sends a request. If it cannot be sent, because there is no route for example, there is no
-    /// answer either, which is what the controller sees.
+    /// Sends a request. If it cannot be sent, for example because there is no route, there will be
+    /// no answer, and the controller counts it as lost.
     fn send(&self, sequence: u16) {
         let message = echo::request(self.to.is_ipv6(), self.raw.unwrap_or(0), sequence);
         let _ = sendto(&self.socket, &message, SendFlags::empty(), &self.to);
     }
 
-    /// Reads a packet. `None`: there is none. The sequence number, if it is an answer to a request
+    /// Reads a packet; `None` if there is none. Returns the sequence number if it answers a request
     /// of this port.
     fn receive(&self) -> Option<Option<u16>> {
         let mut packet = [0u8; LONGEST];

@@ -1,12 +1,12 @@
-//! Which probe is due, and which are open. Time is an argument.
+//! Keeps which probes are due, and which are open (not answered yet). Time is an argument.
 
 use std::collections::VecDeque;
 
 use altq_adapt::{DEADLINE, PROBE_EVERY};
 use altq_engine::units::Nanos;
 
-/// Most open probes of a reflector: those of four minutes. It must be less than the sequence
-/// numbers of ICMP, 65,536.
+/// The largest number of open probes of a reflector: four minutes of them. It must be less than the
+/// number of ICMP's sequence numbers, 65,536.
 const MOST_OPEN: usize = 1_000;
 
 /// The probes of a link.
@@ -19,9 +19,9 @@ pub struct Prober {
 struct Reflector {
     /// When its next probe is due.
     due: Nanos,
-    /// The sequence number of the next one.
+    /// The sequence number of the next probe.
     sequence: u16,
-    /// Those that are not answered, the oldest first.
+    /// The open probes, the oldest first.
     open: VecDeque<Open>,
 }
 
@@ -60,7 +60,7 @@ impl Prober {
     }
 
     /// A probe that has waited for its answer for too long, as reflector and the time at which it
-    /// was sent. Each comes once; its answer still counts if it comes.
+    /// was sent. Each probe is returned once. If its answer still comes, it counts.
     pub fn given_up(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
         let before = now.checked_sub(DEADLINE)?;
         self.reflectors.iter_mut().enumerate().find_map(|(at, reflector)| {
@@ -70,7 +70,8 @@ impl Prober {
         })
     }
 
-    /// When the probe was sent to which this is the answer; `None` if nobody waits for it.
+    /// When the probe with this sequence number was sent; `None` if it is not open. It is no longer
+    /// open after that.
     pub fn answered(&mut self, reflector: usize, sequence: u16) -> Option<Nanos> {
         let reflector = self.reflectors.get_mut(reflector)?;
         let at = reflector.open.iter().position(|open| open.sequence == sequence)?;
@@ -79,9 +80,9 @@ impl Prober {
 }
 
 /// When the next probe of a reflector is due, after one that was due at `due` and is sent `now`. It
-/// keeps its place between those of the other reflectors: else a time in which nothing was sent
-/// would bring them together for good, and all votes would be equally old. But two probes of a
-/// reflector are not closer together than half the time between them.
+/// keeps its place in time between the probes of the other reflectors. Otherwise, after a time in
+/// which nothing was sent, all reflectors would be probed together for good, and all votes would be
+/// equally old. But two probes of a reflector are at least half the usual interval apart.
 fn next_due(due: Nanos, now: Nanos) -> Nanos {
     let missed = now.saturating_sub(due) / PROBE_EVERY;
     let next = due.saturating_add(PROBE_EVERY.saturating_mul(missed.saturating_add(1)));

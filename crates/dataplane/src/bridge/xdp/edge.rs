@@ -1,4 +1,4 @@
-//! One direction of a bridge by AF_XDP: frames stay where the kernel has put them until they have
+//! One direction of a bridge by AF_XDP: a frame stays where the kernel has put it until it has
 //! left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,44 +25,45 @@ use crate::sys::xsk::{Descriptor, Incoming, Outgoing, QUEUES};
 const ETHERNET: usize = 14;
 const TAGGED: usize = 18;
 
-/// What lasts while a direction runs, and ends with its descriptors: the program that hands frames
-/// over, its map of sockets, promiscuous mode, and the lock of the direction.
+/// What is held while a direction runs: descriptors of the program that hands frames over, of its
+/// map of sockets and of promiscuous mode, and the lock of the direction.
 pub(super) type Held = ([OwnedFd; 3], Lock);
 
 /// One direction of a bridge.
 ///
-/// The rings of a direction are its own: it receives from the queues of one interface and sends by
-/// a queue of the other, and the slots of its frames never get to the opposite direction. So each
-/// ring has one thread, and this process copies no frame.
+/// Each direction has its own rings and slots: it receives from the queues of one interface and
+/// sends by a queue of the other. So each ring is used by one thread only, and this process copies
+/// no frame.
 pub struct RingWay {
     ends: Ends,
     incoming: Vec<Incoming>,
-    /// Slots that each queue has, empty or with a frame that was not received yet.
+    /// For each queue, how many slots it has: empty ones, and ones with a frame that was not
+    /// received yet.
     with_queue: Vec<u32>,
-    /// The queue that is received from first, in turn.
+    /// The queue from which to receive first; it changes in turn.
     first: usize,
     outgoing: Outgoing,
-    /// How many of the frames that the loop wants to send first are in the send ring, but not yet
-    /// with the device.
+    /// How many of the first frames that the loop wants to send are already in the send ring, but
+    /// not yet taken by the device.
     offered: usize,
     /// The pool over this direction's slots, until the loop takes it.
     pool: Option<Pool>,
     /// Where the slots begin in the shared memory, in bytes.
     base: u64,
-    /// The longest frame that the outgoing interface takes, in bytes.
+    /// The longest frame that the outgoing interface can send, in bytes.
     longest: usize,
     zero_copy: bool,
     stop: Stop,
     counters: EdgeCounters,
-    /// Frames that the device had dropped before the start.
+    /// How many frames the device had dropped before the start.
     dropped_before: u64,
     spin: Nanos,
     _held: Option<Held>,
 }
 
 impl RingWay {
-    /// The direction from the queues of `from` to a queue of `to`, with slots in `slots`, of which
-    /// the queues get some for what will come in.
+    /// The direction from the queues of `from` to a queue of `to`. Its slots are `slots`; the
+    /// queues get some of them for incoming frames.
     ///
     /// # Errors
     /// [`Error::Interface`]: it is down or gone.
@@ -114,13 +115,13 @@ impl RingWay {
         self.incoming.iter().map(|queue| queue.socket.as_fd())
     }
 
-    /// Keeps what must last as long as the direction runs.
+    /// Takes over what must be held while the direction runs.
     pub(super) fn hold(&mut self, held: Held) {
         self._held = Some(held);
     }
 
-    /// The slot at an address in the shared memory: its handle, and the place in it. `None` for an
-    /// address that is not one of this direction's.
+    /// The slot at an address in the shared memory: its handle, and the offset in it. `None` for an
+    /// address that does not belong to this direction.
     fn slot(&self, pool: &Pool, address: u64) -> Option<(u32, usize)> {
         let at = usize::try_from(address.checked_sub(self.base)?).ok()?;
         let handle = at / HEAD;
@@ -137,7 +138,7 @@ impl RingWay {
         self.outgoing.done.release();
     }
 
-    /// Takes a frame that has come in.
+    /// Takes an incoming frame.
     fn arrive(&mut self, pool: &mut Pool, frame: Descriptor, out: &mut Vec<u32>) {
         let len = frame.len as usize;
         self.counters.received += 1;
@@ -150,7 +151,7 @@ impl RingWay {
             self.counters.unreadable += 1;
             pool.free(handle);
         } else if len > self.longest {
-            // The kernel does not check this when it sends from here.
+            // The kernel does not check the length when it sends from here.
             self.counters.refused += 1;
             pool.free(handle);
         } else {
@@ -159,7 +160,7 @@ impl RingWay {
         }
     }
 
-    /// Gives the queues empty slots. False if one has none left.
+    /// Gives the queues empty slots. False if a queue has none left.
     fn refill(&mut self, pool: &mut Pool) -> Result<bool, Error> {
         let mut all = true;
         for (queue, with_queue) in self.incoming.iter_mut().zip(&mut self.with_queue) {
@@ -176,7 +177,7 @@ impl RingWay {
                 queue.fill.publish();
                 match queue.wake().map_err(|error| (error.raw_os_error(), error)) {
                     Ok(()) | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {}
-                    // `wait` tells it.
+                    // `wait` reports it.
                     Err((Some(libc::EOPNOTSUPP), _)) => {}
                     Err((Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV), _)) => return Err(self.ends.down()),
                     Err((_, error)) => return Err(Error::of("receiving by AF_XDP", error)),
@@ -187,11 +188,11 @@ impl RingWay {
         Ok(all)
     }
 
-    /// Has the kernel take frames from the send ring, as many as it will.
+    /// Makes the kernel take frames from the send ring, as many as it can.
     fn hand_over(&mut self) -> Result<(), Error> {
         let mut left = self.outgoing.frames.pending();
-        // A driver that does without copying takes them by itself, and says if it must be woken.
-        // The kernel takes some with each call.
+        // A driver with zero-copy takes frames by itself, and indicates if it must be woken.
+        // Otherwise the kernel takes some frames with each call.
         while left > 0 && (!self.zero_copy || self.outgoing.frames.needs_wakeup()) {
             match self.outgoing.wake() {
                 // EBUSY: the device dropped one, which its own statistics count.
@@ -208,7 +209,7 @@ impl RingWay {
         Ok(())
     }
 
-    /// Looks, if it is time for that, whether the interfaces still carry frames, and how long ones.
+    /// At intervals, checks whether the interfaces still carry frames, and up to which length.
     fn look_if_due(&mut self, now: Nanos) -> Result<(), Error> {
         if self.ends.look_if_due(now)?
             && let Some(longest) = longest(&self.ends.to)
@@ -235,7 +236,7 @@ impl Edge for RingWay {
     }
 
     fn pool(&mut self, _: usize, _: usize) -> Pool {
-        // Asked a second time, there is nothing left to give.
+        // If it is called a second time, the pool is empty.
         self.pool.take().unwrap_or_else(|| Pool::new(0, 0))
     }
 
@@ -269,9 +270,8 @@ impl Edge for RingWay {
         }
         self.outgoing.frames.publish();
         self.hand_over()?;
-        // What the kernel has not taken yet stays with the loop, which comes back with it: so the
-        // backlog stays in the queues. A driver that does without copying takes what is in the
-        // ring.
+        // The loop keeps frames that the kernel has not taken yet, and offers them again, so that
+        // the backlog stays in the queues. A driver with zero-copy takes everything in the ring.
         let left = if self.zero_copy { 0 } else { self.outgoing.frames.pending() as usize };
         let done = self.offered.saturating_sub(left);
         self.offered -= done;

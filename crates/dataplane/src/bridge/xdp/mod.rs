@@ -1,16 +1,16 @@
 //! A bridge between two interfaces by AF_XDP, which shapes what it forwards.
 //!
-//! A program at each interface hands the frames that come in to sockets, before the kernel's
-//! network stack has them. Frames lie in memory that the kernel shares: where it has put a frame,
-//! the loop leaves it until it was sent. Both directions are opened together, because an
-//! interface's queue has one socket and both of its ends: one direction receives by it, the other
-//! one sends.
+//! A program at each interface hands incoming frames to sockets, before the kernel's network stack
+//! gets them. Frames are in memory that is shared with the kernel. A frame stays where the kernel
+//! has put it until it is sent. Both directions are opened together, because an interface's queue
+//! has only one socket: one direction receives by it, the other one sends.
 //!
-//! What packet sockets tell, AF_XDP does not: that a frame is a super-packet, that its checksum is
-//! left to the device, that its VLAN tag is beside it. Super-packets are kept away: a driver with
-//! native XDP, veth's too, has its peer or itself send and merge none, and other drivers must not
-//! merge (`gro`). Open checksums are told from the frame and completed ([`crate::partial`]). A tag
-//! is put back by the program, or the driver must leave it in the frame (`rxvlan`).
+//! Packet sockets tell that a frame is a super-packet, that its checksum is left to the device, and
+//! that its VLAN tag is beside it. AF_XDP tells none of this. Super-packets must not come: a driver
+//! with native XDP (veth as well) neither receives nor merges them, and with other drivers merging
+//! (`gro`) must be off. Open checksums are recognised in the frame and completed
+//! ([`crate::partial`]). The program puts a tag back, or the driver must leave it in the frame
+//! (`rxvlan`).
 
 mod edge;
 
@@ -37,31 +37,31 @@ use crate::sys::{btf, packet, xdp, xsk};
 use crate::ways::Way;
 pub use edge::RingWay;
 
-/// Bytes before layer 3 in a frame with two VLAN tags.
+/// The bytes before layer 3 in a frame with two VLAN tags.
 const HEADERS: usize = 22;
-/// ETHTOOL_GGRO: whether frames are merged on reception.
+/// ETHTOOL_GGRO: asks whether frames are merged on reception.
 const GGRO: u32 = 0x2b;
 
 /// The bridges of a policy that are carried by AF_XDP.
 pub(crate) struct Pairs {
     choice: Xdp,
     tuning: Tuning,
-    /// Directions whose opposite has begun: from, to and the edge.
+    /// Directions whose opposite direction has its edge already: from, to and the edge.
     open: Vec<(String, String, RingWay)>,
-    /// Directions whose opposite could not be carried so.
+    /// Directions whose opposite direction could not be carried by AF_XDP.
     refused: Vec<(String, String)>,
 }
 
 impl Pairs {
-    /// None yet.
+    /// An empty list.
     pub fn new(choice: Xdp, tuning: Tuning) -> Pairs {
         Pairs { choice, tuning, open: Vec::new(), refused: Vec::new() }
     }
 
-    /// The edge of a direction; `None` if packet sockets are to carry it.
+    /// The edge of a direction; `None` if packet sockets must carry it.
     ///
     /// # Errors
-    /// [`Error::Xdp`] and others if AF_XDP was asked for and cannot carry the bridge. Errors of the
+    /// [`Error::Xdp`] and others if AF_XDP was required and cannot carry the bridge. Errors of the
     /// interfaces and of their locks in any case.
     pub fn edge(
         &mut self,
@@ -102,7 +102,7 @@ impl Pairs {
     }
 }
 
-/// True if packet sockets may carry what AF_XDP cannot.
+/// True if after this error packet sockets may carry the bridge instead.
 fn may_fall_back(error: &Error) -> bool {
     matches!(
         error,
@@ -110,8 +110,8 @@ fn may_fall_back(error: &Error) -> bool {
     )
 }
 
-/// Opens both directions of a bridge, with room for so many frames that wait in each; and a note
-/// about how it runs.
+/// Opens both directions of a bridge, each with room for so many frames that wait. Also returns a
+/// note about how it runs.
 fn open(
     (from, to): (&str, &str),
     frames: [usize; 2],
@@ -123,7 +123,8 @@ fn open(
     interfaces.iter().try_for_each(suits)?;
     let [first_lock, second_lock] = [Lock::take(from, true)?, Lock::take(to, true)?];
     let [first_queues, second_queues] = [interfaces[0].queues(), interfaces[1].queues()];
-    // Slots for frames that wait, for those to come, and for those that the device is sending.
+    // There are slots for frames that wait, for frames to come, and for frames that the device is
+    // sending.
     let slots = |frames: usize, queues: usize| frames + xsk::fill_slots(queues) + xsk::COMPLETION as usize;
     let first = slots(frames[0], first_queues) * HEAD;
     let whole = first + slots(frames[1], second_queues) * HEAD;
@@ -132,7 +133,7 @@ fn open(
     let opened = sockets(queues, &memory).map_err(|error| no_sockets(error, whole))?;
     let ([one, other], zero_copy) = (opened.devices, opened.zero_copy);
     let [first_slots, second_slots] = Part::halves(&memory, first);
-    // Each direction looks after both interfaces.
+    // Each direction watches both interfaces.
     let opposite = (find(to)?, find(from)?);
     let [first_interface, second_interface] = interfaces;
     let (ends, rings) = ((first_interface, second_interface), (one.incoming, other.outgoing));
@@ -172,7 +173,7 @@ fn named(interface: &str, mode: Mode) -> String {
 const RESET: Duration = Duration::from_secs(10);
 
 /// Waits until an interface carries frames: many drivers reset their device when a program is
-/// attached, and a cable's ends take seconds to find each other again.
+/// attached, and then it takes seconds until the link is up again.
 fn settle(interface: &Interface) -> Result<(), Error> {
     let end = Instant::now() + RESET;
     while matches!(interface.state(), State::Down | State::NoCarrier) && Instant::now() < end {
@@ -181,7 +182,7 @@ fn settle(interface: &Interface) -> Result<(), Error> {
     check(interface)
 }
 
-/// Checks what can be known of an interface beforehand.
+/// Checks what can be known about an interface beforehand.
 fn suits(interface: &Interface) -> Result<(), Error> {
     let name = &interface.name;
     let refuse = |why: String| Err(Error::Xdp(why));
@@ -196,8 +197,8 @@ fn suits(interface: &Interface) -> Result<(), Error> {
     match interface.driver().name.as_str() {
         // The program puts tags back, or `attach` refuses.
         VETH => Ok(()),
-        "tun" => refuse(format!("whoever is behind {name}, a TUN or TAP interface, may send super-packets")),
-        // The program would run at the devices that make up the bond, for which there is no socket.
+        "tun" => refuse(format!("super-packets may come from {name}, a TUN or TAP interface")),
+        // The program would run at the devices of the bond, for which there is no socket.
         "bonding" => refuse(format!("{name} is a bond, and the kernel hands its frames to no socket")),
         _ if interface.takes_tags_off() => refuse(format!(
             "{name} takes VLAN tags off before a program sees the frame; `ethtool -K {name} rxvlan off` leaves them"
@@ -208,10 +209,10 @@ fn suits(interface: &Interface) -> Result<(), Error> {
 
 /// The driver of veth pairs.
 const VETH: &str = "veth";
-/// Drivers of devices behind which is another host, that of the virtual machine or one in it.
+/// Drivers of devices that lead to another host on the same machine: a virtual machine or its host.
 const BEFORE_A_HOST: [&str; 2] = ["virtio_net", "vif"];
 
-/// Opens the sockets, without copying if both drivers can do that, with copying otherwise.
+/// Opens the sockets: with zero-copy if both drivers can do that, otherwise with copying.
 fn sockets(queues: [(u32, usize); 2], memory: &Arc<Mapping>) -> io::Result<xsk::Devices> {
     xsk::open(queues, memory, false).or_else(|error| match error.raw_os_error() {
         // These have nothing to do with copying.
@@ -220,7 +221,7 @@ fn sockets(queues: [(u32, usize); 2], memory: &Arc<Mapping>) -> io::Result<xsk::
     })
 }
 
-/// Why there are no sockets.
+/// The error if the sockets cannot be opened.
 fn no_sockets(error: io::Error, bytes: usize) -> Error {
     Error::Xdp(match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => return Error::of("AF_XDP", error),
@@ -236,7 +237,7 @@ fn no_sockets(error: io::Error, bytes: usize) -> Error {
     })
 }
 
-/// Hands the frames that come in to the sockets of a direction: by a program, and a map of sockets.
+/// Hands incoming frames to the sockets of a direction, by a program and a map of sockets.
 fn attach(way: &RingWay) -> Result<(OwnedFd, OwnedFd, Mode), Error> {
     let name = &way.input().name;
     let map = xdp::sockets(way.sockets().len() as u32).map_err(|error| no_program(name, error))?;
@@ -267,8 +268,8 @@ fn redirect(interface: &Interface, map: BorrowedFd<'_>) -> Result<(OwnedFd, Mode
     }
     match redirect(Mode::Native, None) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            // Neither `gro` nor anything else at such an interface keeps super-packets away: they
-            // come from the host behind it (virtio, Xen), or from the interface below it.
+            // At such an interface nothing, not even `gro`, keeps super-packets away: they come
+            // from the host at the other end (virtio, Xen), or from the interface below it.
             if driver.bus.is_empty() || BEFORE_A_HOST.contains(&driver.name.as_str()) {
                 return Err(Error::Xdp(format!(
                     "the driver of {name} has no XDP of its own, and super-packets may come to {name}"
@@ -286,7 +287,7 @@ fn redirect(interface: &Interface, map: BorrowedFd<'_>) -> Result<(OwnedFd, Mode
     }
 }
 
-/// Why an interface has no program.
+/// The error if the program cannot be attached to an interface.
 fn no_program(name: &str, error: io::Error) -> Error {
     Error::Xdp(match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -297,7 +298,8 @@ fn no_program(name: &str, error: io::Error) -> Error {
                 "no AF_XDP: another XDP program is attached to {name}; `ip link show dev {name}` shows it"
             ));
         }
-        // What veth says (`veth_xdp_set` of drivers/net/veth.c); other drivers use the first one.
+        // The errors of veth (`veth_xdp_set` of drivers/net/veth.c); other drivers use the first
+        // one.
         Some(libc::ERANGE) => format!("the MTU of {name}, or of its peer, is too large for a program there"),
         Some(libc::ENOSPC) => format!("the peer of {name} sends by more queues than {name} receives from"),
         _ => format!("{name} takes no program ({error})"),

@@ -1,11 +1,11 @@
-//! What is in the way of a bridge by AF_XDP, in a namespace of its own.
+//! What prevents a bridge by AF_XDP, tested in a namespace of its own.
 
 use std::process::Command;
 
 use super::*;
 use crate::netns::Namespace;
 
-/// Whether `ip` did what the words say.
+/// Runs `ip` with these words. True if it succeeded.
 fn ip(namespace: &Namespace, words: &str) -> bool {
     let run = || Command::new("ip").args(words.split(' ')).output().is_ok_and(|output| output.status.success());
     namespace.run(run).unwrap()
@@ -64,7 +64,7 @@ fn another_program_is_named_and_left_alone() {
         let said = refused.to_string();
         assert!(matches!(refused, Error::Foreign(_)) && said.contains("XDP program is attached to b"), "{said}");
         assert!(may_fall_back(&refused));
-        // What was attached to `a` before is gone again, and `b` is free with its program.
+        // What was attached to `a` is detached again, and `b` is free again.
         drop(other);
         opened(&namespace, ("a", "b")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A direction without a kernel: the test has the other side of each ring.
+//! A direction without a kernel: the test plays the other side of each ring.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Kernel {
         Some((frame.addr, self.memory.bytes(at, frame.len as usize).to_vec()))
     }
 
-    /// Gives the slot of a sent frame back.
+    /// Returns the slot of a sent frame.
     fn sent(&mut self, address: u64) {
         assert!(self.done.push(address));
         self.done.publish();
@@ -76,7 +76,7 @@ fn way() -> Option<(RingWay, Pool, Kernel)> {
     let memory = Arc::new(Mapping::new((BEFORE + SLOTS) * HEAD).unwrap());
     let [_, slots] = Part::halves(&memory, BEFORE * HEAD);
     let [_, view] = Part::halves(&memory, BEFORE * HEAD);
-    // A socket that takes every call to wake the kernel.
+    // A socket that accepts every call that wakes the kernel.
     let (socket, other) = UnixDatagram::pair().unwrap();
     std::mem::forget(other);
     let socket: Arc<OwnedFd> = Arc::new(socket.into());
@@ -100,7 +100,7 @@ fn bytes(number: u8) -> Vec<u8> {
 fn a_frame_leaves_from_where_it_came_and_its_slot_comes_back() {
     let Some((mut way, mut pool, mut kernel)) = way() else { return };
     assert_eq!((pool.heads(), pool.free_heads()), (SLOTS, SLOTS - PLACES as usize));
-    // More often than there are slots, so that all are used again.
+    // More turns than there are slots, so that all slots are reused.
     for turn in 0..20 {
         let slots: Vec<u64> = (0..3).map(|number| kernel.receive(&bytes(turn + number))).collect();
         let mut out = Vec::new();
@@ -109,7 +109,8 @@ fn a_frame_leaves_from_where_it_came_and_its_slot_comes_back() {
         for (number, handle) in (0..).zip(&out) {
             assert_eq!(pool.bytes(*handle), bytes(turn + number));
         }
-        // The kernel has taken nothing yet, so all three stay with the loop, and are offered once.
+        // The kernel has taken nothing yet, so the loop keeps all three, and they are offered only
+        // once.
         let sent = way.send(&mut pool, &out, &[]).unwrap();
         assert!(sent.done == 0 && matches!(sent.blocked, Some(Blocked::Until(_))), "{sent:?}");
         for number in 0..2 {
@@ -143,7 +144,8 @@ fn what_cannot_be_sent_or_read_is_counted_and_its_slot_is_free_again() {
     kernel.receive(&bytes(40));
     kernel.receive(&bytes(41));
     kernel.receive(&[1; 13]);
-    // A frame that ends behind its slot, and addresses of the opposite direction and of nobody.
+    // A frame that ends after its slot, an address of the opposite direction, and one of no
+    // direction.
     let slot = kernel.fill.pop().unwrap();
     kernel.fill.release();
     kernel.show(slot + HEADROOM, HEAD - HEADROOM as usize + 1);
@@ -156,7 +158,7 @@ fn what_cannot_be_sent_or_read_is_counted_and_its_slot_is_free_again() {
     let counters = way.counters();
     assert_eq!((counters.received, counters.refused, counters.unreadable), (6, 1, 4));
     pool.free(out[0]);
-    // All but those of the fill ring, which is full, are free.
+    // All slots are free except those in the fill ring, which is full.
     assert!(way.receive(&mut pool, &mut Vec::new()).unwrap());
     assert_eq!(pool.free_heads(), SLOTS - PLACES as usize);
 }
