@@ -1,4 +1,5 @@
-//! `altq tap`: the packets that leave a class of a running altq, as a pcap file (docs/service.md).
+//! `altq tap`: copies the packets that leave a class of a running altq to a pcap file
+//! (docs/service.md).
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -19,9 +20,9 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::socket::{Socket, ask, fail};
 
-/// Time between two questions how it goes.
+/// Time between two requests for the tap's state.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long the rest may take to be written at the end.
+/// How long writing the rest may take at the end.
 const REST: Duration = Duration::from_secs(5);
 
 /// Options of `altq tap`.
@@ -36,7 +37,7 @@ pub struct Args {
     /// Ends when the file has this size, such as 500kB, 10MB or 1GB (powers of 1000)
     #[arg(long, value_name = "SIZE", default_value = "10MB", value_parser = size)]
     size: u64,
-    /// The most bytes of each packet; on one interface altq has 192 at most
+    /// The most bytes to keep of each packet. With `device IF`, altq itself sees only the first 192 bytes
     #[arg(long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN)))]
     snaplen: u32,
@@ -57,7 +58,7 @@ fn size(word: &str) -> Result<u64, String> {
     size.ok_or_else(|| "a whole number and its unit, such as 500kB, 10MB or 1GB".to_owned())
 }
 
-/// The fields of the request that begins.
+/// The fields of the request `tap.begin`.
 #[derive(Serialize)]
 struct Begin<'a> {
     link: &'a str,
@@ -67,7 +68,7 @@ struct Begin<'a> {
     snaplen: u32,
 }
 
-/// Those of the others.
+/// The fields of `tap.look` and `tap.end`.
 #[derive(Serialize)]
 struct Which<'a> {
     link: &'a str,
@@ -77,9 +78,7 @@ struct Which<'a> {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let to_stdout = args.file == Path::new("-");
     if to_stdout && io::stdout().is_terminal() {
-        eprintln!(
-            "altq tap: this would write a pcap file to the terminal; write `| tcpdump -r -` behind, or name a file"
-        );
+        eprintln!("altq tap: this would write a pcap file to the terminal; add `| tcpdump -r -`, or name a file");
         return Ok(Exit::Usage);
     }
     let watch = Watch::new().context("signals cannot be watched")?;
@@ -104,7 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         }
         return Ok(fail("tap", &fault));
     }
-    // The other end alone writes.
+    // From now on only altq writes to the file.
     drop(file);
     Ok(match follow(&mut client, link, &watch, args.duration.map(Duration::from_nanos)) {
         Ok(tapped) => ended(&tapped),
@@ -112,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     })
 }
 
-/// Waits until the tap has ended by itself, or until it is to end.
+/// Waits until the tap has ended. Asks it to end after `most`, or at a signal.
 fn follow(client: &mut Client, link: &str, watch: &Watch, most: Option<Duration>) -> Result<Tapped, Fault> {
     let begun = Instant::now();
     let mut end: Option<Instant> = None;
@@ -122,8 +121,9 @@ fn follow(client: &mut Client, link: &str, watch: &Watch, most: Option<Duration>
             return Ok(tapped);
         }
         if end.is_some_and(|end| end.elapsed() >= REST) {
-            return Err(Fault::new(Code::Failed, "what was copied last is not written yet")
-                .help("whoever reads it does not; the tap ends when he does, or has gone"));
+            return Err(Fault::new(Code::Failed, "what was copied last is not written yet").help(
+                "the reader of the output does not read; the tap ends when it reads again or closes the output",
+            ));
         }
         let left = most.map_or(LOOK, |most| most.saturating_sub(begun.elapsed()));
         let wait = left.min(LOOK).max(Duration::from_millis(1));
@@ -138,17 +138,17 @@ fn follow(client: &mut Client, link: &str, watch: &Watch, most: Option<Duration>
     }
 }
 
-/// Says what came of it.
+/// Prints how much the tap has copied and why it has ended, and returns the exit code.
 fn ended(tapped: &Tapped) -> Exit {
     let count = |count: u64| if count == 1 { "1 packet".to_owned() } else { format!("{count} packets") };
     let why = match tapped.ended.as_deref() {
-        Some("size") => ", which is its size",
+        Some("size") => ", the size limit",
         Some("closed") => ", and nobody reads any more",
         _ => "",
     };
     eprintln!("altq tap: {} in {} bytes{why}", count(tapped.packets), tapped.bytes);
     if tapped.missed > 0 {
-        eprintln!("altq tap: {} more did not fit, because the file was written too slowly", count(tapped.missed));
+        eprintln!("altq tap: {} more were not copied, because the file was written too slowly", count(tapped.missed));
     }
     match tapped.ended.as_deref() {
         Some("asked" | "size" | "closed") | None => Exit::Ok,

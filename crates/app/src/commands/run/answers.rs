@@ -1,4 +1,4 @@
-//! Answers what clients of the control socket ask (docs/control.md).
+//! Answers requests of clients of the control socket (docs/control.md).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -25,20 +25,20 @@ use super::taps::Taps;
 use super::{apply, monitors, reservations};
 use crate::exit::Exit;
 
-/// What a client is told if nobody says how wide its terminal is.
+/// The width of a table if the client does not tell that of its terminal.
 const WIDTH: usize = 100;
-/// How long it holds what was found by a look at the kernel's qdiscs: to compare 5,000 classes
+/// How long the result of comparing the kernel's qdiscs is used again: comparing 5,000 classes
 /// takes a part of a second.
 const LOOKED: Duration = Duration::from_secs(1);
 
-/// The one who answers.
+/// Answers requests.
 pub struct Answers {
     live: Arc<Live>,
-    /// Leads to the supervisor, if there is one, which is told what changes.
+    /// The connection to the supervisor, if there is one. It is sent all changes.
     wire: Option<Wire>,
-    /// The latest document about counters: whoever asks for the same gets it too.
+    /// The latest document about counters, which is used again for the same request.
     latest: Option<Latest>,
-    /// When the kernel's qdiscs were looked at, and what differs, by link.
+    /// When the kernel's qdiscs were compared last, and the differences by link.
     looked: Option<(Instant, BTreeMap<String, Vec<String>>)>,
     taps: Taps,
 }
@@ -56,15 +56,15 @@ impl Answers {
         Answers { live, wire, latest: None, looked: None, taps: Taps::default() }
     }
 
-    /// Tells the supervisor of a change that was made.
+    /// Reports a change that was made to the supervisor.
     fn note(&self, change: &Request) {
         if let Some(wire) = &self.wire {
-            // Without a supervisor the worker is about to end.
+            // If the supervisor is gone, this worker ends soon.
             let _ = wire.say(&note(change));
         }
     }
 
-    /// Looks at the kernel's qdiscs, if that was not done just now.
+    /// Compares the kernel's qdiscs, unless that was done just now.
     fn look(&mut self) {
         if self.looked.as_ref().is_some_and(|(at, _)| at.elapsed() < LOOKED) {
             return;
@@ -120,7 +120,7 @@ impl Answers {
         Ok(made)
     }
 
-    /// The links that are asked about, with their latest snapshots.
+    /// The links that a request means, with their latest snapshots.
     fn shown(&self, name: Option<&str>) -> Result<Vec<Shown>, Fault> {
         let mut state = self.live.lock();
         if let Some(name) = name
@@ -163,11 +163,12 @@ impl Answers {
         if let (true, Some(before), Some(link)) = (changed, before, by_kernel(&state, name))
             && let Err(error) = self.live.replace(&link)
         {
-            // What stood there stays, so the link has its rate again.
+            // The kernel keeps the old qdiscs, so the roster gets the old rate again.
             state.roster.set_rate(name, before)?;
             return Err(of_kernel(name, &error));
         }
-        // Before another thread changes anything: the loops get all changes in the same order.
+        // This is done while the lock is held, so that the loops get all changes in the same order
+        // as the roster.
         self.live.make(changes);
         drop(state);
         if changed {
@@ -178,7 +179,7 @@ impl Answers {
         Ok(Changed { changed })
     }
 
-    /// Takes what the supervisor has seen.
+    /// Takes the differences that the supervisor has found.
     fn told(&self, found: Vec<(String, Vec<String>)>, peer: &Peer) -> Result<Body, Fault> {
         if !reservations::is_own(peer) {
             let message = format!("user {} may change what runs, but not tell what differs from it", peer.uid);
@@ -259,7 +260,7 @@ fn by_kernel(state: &State, name: &str) -> Option<Arc<Link>> {
     state.roster.link(name).filter(|link| link.path() == Some(Path::Kernel)).cloned()
 }
 
-/// Why the kernel does not take a link.
+/// The fault if the kernel refuses a link.
 fn of_kernel(name: &str, error: &LinkError) -> Fault {
     let code = match Exit::of_link(error) {
         Exit::NotPermitted => Code::NotPermitted,

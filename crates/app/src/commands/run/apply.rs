@@ -1,5 +1,5 @@
-//! Another policy takes the place of the one that runs: by `altq apply` and the commands that
-//! change one thing, at SIGHUP, and where a change is taken back (docs/apply.md). All go this way.
+//! Replaces the running policy by another one (docs/apply.md). `altq apply`, the commands that
+//! change one thing, SIGHUP, and taking a change back all do this.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::commands::check::refused_by_kernel;
 /// How long altq waits before it tries again to take a change back.
 const AGAIN: Nanos = 10 * SECOND;
 
-/// What is wanted.
+/// A change that is asked for.
 struct Wanted {
     text: Text,
     policy: Policy,
@@ -38,19 +38,19 @@ struct Wanted {
     by: By,
 }
 
-/// What was done.
+/// A change that was made.
 pub struct Made {
-    /// The number of the change; `None` where nothing was changed.
+    /// The number of the change; `None` if nothing was changed.
     pub number: Option<u64>,
     /// How many things have changed.
     pub changed: usize,
-    /// What differs, a line each.
+    /// The differences, one line each.
     pub lines: Vec<String>,
-    /// What is to be known besides.
+    /// Other remarks.
     pub notes: Vec<String>,
 }
 
-/// Who asks, as it is kept.
+/// Who asks, in the form in which it is kept.
 fn by(peer: &Peer) -> By {
     By { uid: Some(peer.uid), pid: (peer.pid > 0).then_some(peer.pid) }
 }
@@ -79,7 +79,7 @@ pub fn answer(live: &Live, wire: Option<&Wire>, change: Change, peer: &Peer) -> 
 }
 
 fn no_answer() -> Fault {
-    Fault::new(Code::Failed, "the one who keeps changes has answered something else")
+    Fault::new(Code::Failed, "the answer of the process that keeps changes does not fit")
 }
 
 /// `apply`.
@@ -190,7 +190,7 @@ fn said(state: &State, what: &str, made: &Made, peer: &Peer) {
 /// Takes the policy of a file that was read again.
 ///
 /// # Errors
-/// What keeps it from running; the policy that runs stays.
+/// Why it cannot run. The running policy stays.
 pub fn read_again(live: &Live, wire: Option<&Wire>, text: Text, policy: Policy) -> Result<usize, Fault> {
     let (what, by, guards) = (What::Hangup, By::default(), Vec::new());
     let of_file = text.clone();
@@ -206,7 +206,8 @@ pub fn read_again(live: &Live, wire: Option<&Wire>, text: Text, policy: Policy) 
     Ok(made.changed)
 }
 
-/// Takes a change back whose time is over, or whose guard does not hold. To be called at intervals.
+/// Takes a change back whose time is over, or whose guard does not hold. Must be called at
+/// intervals.
 pub fn tick(live: &Live, wire: Option<&Wire>, snapshot: Option<&Snapshot>) {
     let mut state = live.lock();
     let why = match state.course.left() {
@@ -235,7 +236,8 @@ fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault>
     let Answer::Policy { text } = live.keep.ask(Ask::Old)? else { return Err(no_answer()) };
     let policy = policy_of(&text).map_err(|failed| Fault::new(Code::Failed, first_error(&failed)))?;
     let (what, by, guards) = (What::Reverted, By::default(), Vec::new());
-    // Better to lose a class than to be locked out.
+    // Subscribers and reservations that do not fit lose their classes: that is better than being
+    // locked out.
     let wanted = Wanted { text, policy, link: None, evict: true, wait_ns: None, guards, what, by };
     let mut state = live.lock();
     let plan = plan(live, &mut state, &wanted)?;
@@ -251,7 +253,7 @@ fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault>
     Ok(made)
 }
 
-/// A change whose steps are known, and stand in the trials.
+/// A change whose steps are known, and already made in the trials.
 struct Plan {
     prepared: altq_control::roster::followed::Prepared,
     /// The links that the kernel executes.
@@ -261,7 +263,7 @@ struct Plan {
     lines: Vec<String>,
 }
 
-/// Finds what a change does, and changes nothing but the trials.
+/// Computes the steps of a change. Only the trials are changed.
 fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> {
     let refused = refused_by_kernel(&wanted.policy);
     if let Some(first) = refused.first() {
@@ -306,7 +308,7 @@ fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> 
     Ok(Plan { prepared, by_kernel, text, lines })
 }
 
-/// One link of a policy beside the others that run.
+/// The running links with one of them replaced by that of a policy.
 fn one_link(state: &State, wanted: &Wanted, name: &str) -> Result<(Text, Vec<Link>), Fault> {
     let Some(link) = wanted.policy.link(name) else {
         return Err(Fault::usage(format!("the policy has no link `{name}`")));
@@ -321,7 +323,7 @@ fn one_link(state: &State, wanted: &Wanted, name: &str) -> Result<(Text, Vec<Lin
     Ok((text, vec![link.clone()]))
 }
 
-/// Checks that the links that run are those of the policy.
+/// Checks that the policy has the same links as those that run.
 fn same_links(state: &State, links: &[Link], one: bool) -> Result<(), Fault> {
     let names = state.names();
     let help = "stop altq and start it with this policy";
@@ -334,7 +336,7 @@ fn same_links(state: &State, links: &[Link], one: bool) -> Result<(), Fault> {
     }
 }
 
-/// Makes a change: it is written down first if it has to be confirmed.
+/// Makes a change. If it has to be confirmed, it is first written to disk.
 fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault> {
     let mut state = live.lock();
     if state.course.left().is_some() {
@@ -344,7 +346,8 @@ fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault>
     let plan = plan(live, &mut state, &wanted)?;
     let same = plan.lines.is_empty() && plan.text.text == state.course.text.text;
     if same && plan.prepared.changes() == 0 {
-        // The kernel's tree may be another one than was asked for.
+        // The kernel's qdiscs may differ from the policy, so they are set up even without a
+        // difference.
         return carry(live, wire, &mut state, plan);
     }
     let Wanted { wait_ns, guards, what, by, .. } = wanted;
@@ -358,7 +361,7 @@ fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault>
         }
         Err(fault) => {
             state.roster.abandon(plan.prepared);
-            // An answer that came too late is not to stand.
+            // The answer may still come, too late: then the change must not count.
             let _ = live.keep.ask(Ask::Abort);
             return Err(fault);
         }
@@ -384,10 +387,10 @@ fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault>
     Ok(made)
 }
 
-/// Has the loops make what was planned, and the kernel what it executes.
+/// Makes the planned changes in the loops and in the kernel.
 fn carry(live: &Live, wire: Option<&Wire>, state: &mut State, plan: Plan) -> Result<Made, Fault> {
     let Plan { prepared, by_kernel, lines, .. } = plan;
-    // First what the kernel may refuse.
+    // The kernel comes first, because it may refuse.
     let (mut replaced, mut set): (Vec<Arc<Link>>, usize) = (Vec::new(), 0);
     for link in &by_kernel {
         match live.replace(link) {
@@ -395,10 +398,10 @@ fn carry(live: &Live, wire: Option<&Wire>, state: &mut State, plan: Plan) -> Res
             Ok(Done::Changed(classes)) => set += classes,
             Ok(Done::Built) => set += 1,
             Err(error) => {
-                let mut message = format!("link `{}`: {error}; what stood there stays", link.name);
+                let mut message = format!("link `{}`: {error}; its old qdiscs stay", link.name);
                 for before in &replaced {
                     if let Err(error) = live.replace(before) {
-                        message += &format!("; link `{}` does not get back what stood there: {error}", before.name);
+                        message += &format!("; the old qdiscs of link `{}` cannot be restored: {error}", before.name);
                     }
                 }
                 state.roster.abandon(prepared);

@@ -1,4 +1,5 @@
-//! The policy that runs, as text: how it differs from its file, and what waits to be confirmed.
+//! The running policy as text, how it differs from its file, and the change that waits to be
+//! confirmed.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +13,20 @@ use altq_engine::units::{Nanos, time_text};
 use super::heart::{Begun, Told};
 use super::keep::{boot_ns, policy_of};
 
-/// The most differences from the file that are said.
+/// The most differences from the file that are listed.
 const SAID: usize = 5;
-/// A guard is judged when the class has sent so many packets.
+/// A guard is checked each time the class has sent so many packets.
 const ENOUGH: u64 = 10;
 
 /// The policy that runs.
 pub struct Course {
     /// Its text.
     pub text: Text,
-    /// The file that altq was started with, as a whole path.
+    /// The absolute path of the file with which altq was started.
     pub path: String,
-    /// What the file said when it was read last; `None`: it was wrong.
+    /// The file's text when it was last read; `None`: it had errors.
     file: Option<Text>,
-    /// Why another policy than that of the file runs since the start.
+    /// Why another policy than that of the file has run since the start.
     instead: Option<String>,
     waits: Option<Waits>,
     /// By link, how the policy differs from the file.
@@ -34,14 +35,14 @@ pub struct Course {
 
 /// A change that waits to be confirmed.
 struct Waits {
-    /// Until when, since the boot.
+    /// Its deadline, since the boot.
     until: Nanos,
     guards: Vec<Watched>,
-    /// By the loops' clock, when the change was made.
+    /// When the change was made, by the loops' clock.
     since: Nanos,
 }
 
-/// A guard, and the times that packets of its class have waited since it was judged last.
+/// A guard, and the waiting times of packets of its class since it was last checked.
 struct Watched {
     guard: Guard,
     waited: Sketch,
@@ -62,13 +63,13 @@ impl Course {
         Course { text: told.text, path, file, instead, waits, drift: BTreeMap::new() }
     }
 
-    /// Another policy runs.
+    /// Another policy runs now.
     pub fn follow(&mut self, text: Text, roster: &Roster) {
         (self.text, self.instead) = (text, None);
         self.compare(roster);
     }
 
-    /// The file was read, and says this. Nobody need be told any more why it did not run.
+    /// The file was read, with this text. The reason why another policy runs is no longer reported.
     pub fn read(&mut self, text: Text) {
         (self.file, self.instead) = (Some(text), None);
     }
@@ -88,7 +89,7 @@ impl Course {
         self.waits.as_ref().map(|waits| waits.until.saturating_sub(boot_ns()))
     }
 
-    /// Which guard does not hold by what a link did in an interval, and how.
+    /// The guard that a link's last interval has broken, as a sentence.
     pub fn broken(&mut self, snapshot: &Snapshot, roster: &Roster) -> Option<String> {
         let waits = self.waits.as_mut().filter(|waits| snapshot.since >= waits.since)?;
         let link = roster.link(&snapshot.link)?;
@@ -108,12 +109,12 @@ impl Course {
         })
     }
 
-    /// How the policy of a link differs from the file, a sentence each.
+    /// How the policy of a link differs from the file, one sentence each.
     pub fn drift(&self, link: &str) -> impl Iterator<Item = &String> {
         self.instead.iter().chain(self.drift.get(link).into_iter().flatten())
     }
 
-    /// Works out how the policy differs from the file.
+    /// Computes how the policy differs from the file.
     pub fn compare(&mut self, roster: &Roster) {
         self.drift.clear();
         let Some(file) = self.file.as_ref().filter(|file| file.text != self.text.text) else { return };

@@ -1,10 +1,10 @@
-//! Looks every few seconds whether what runs is what was asked for, in a thread that no loop and no
-//! client waits for: the policy's files, and what `altq_dataplane::drift` compares.
+//! Checks every few seconds whether the host and the policy's files are still as they were, in a
+//! thread for which no loop and no client waits. The host is compared by `altq_dataplane::drift`.
 //!
-//! With a supervisor this thread is its own, because a confined worker can open no file and start
-//! no program; what it finds is told to the worker by the control socket. What only the worker
-//! knows, rates and subscribers that clients have set, is added where `altq status` is answered
-//! ([`answers`](super::answers)).
+//! With a supervisor this thread belongs to the supervisor, because a confined worker can open no
+//! file and start no program. What it finds is sent to the worker by the control socket. Rates and
+//! subscribers that clients have set are known only to the worker; they are added when `altq
+//! status` is answered ([`answers`](super::answers)).
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -22,16 +22,16 @@ use altq_control::request::Differs;
 use altq_dataplane::drift::Drift;
 use serde::Serialize;
 
-/// Time between two looks.
+/// Time between two checks.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// The times of a file that has not changed for so long tell when it does.
+/// If a file has not changed for so long, its next change will change its times.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// By link, what differs, a sentence each.
+/// By link, what differs, one sentence each.
 pub type Found = BTreeMap<String, Vec<String>>;
 
-/// The thread. Dropping this ends it.
+/// The thread that checks. Dropping this ends it.
 pub struct Watch(Arc<Shared>);
 
 struct Shared {
@@ -41,9 +41,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What runs; `None` while nobody shapes.
+    /// The policy and the links that run; `None` while nobody shapes.
     asked: Option<Arc<Asked>>,
-    /// Counts what was asked, and which of that was set up anew.
+    /// Counts the policies that run one after another, and which of them were set up anew.
     turn: u64,
     anew: u64,
     over: bool,
@@ -54,7 +54,7 @@ struct Asked {
     links: Vec<Link>,
 }
 
-/// The files that a policy was read from, as they were then.
+/// The files from which a policy was read, with their contents' prints at that time.
 pub type Files = Arc<Vec<(PathBuf, Print)>>;
 
 /// The length of a text, and a hash of it.
@@ -76,7 +76,7 @@ pub fn files(policy: &Policy) -> Files {
 }
 
 impl Watch {
-    /// Starts the thread, which tells what it finds after each look.
+    /// Starts the thread, which calls `tell` after each check.
     ///
     /// # Errors
     /// That of starting a thread.
@@ -87,10 +87,10 @@ impl Watch {
         Ok(watch)
     }
 
-    /// As [`start`](Watch::start), by a control socket at which a worker answers.
+    /// As [`start`](Watch::start), but sends what is found to the worker by its control socket.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`start`](Watch::start).
     pub fn telling(socket: &Path) -> io::Result<Watch> {
         #[derive(Serialize)]
         struct Fields {
@@ -99,25 +99,25 @@ impl Watch {
         let path = socket.to_owned();
         Watch::start(move |found| {
             let links = found.into_iter().map(|(link, drift)| Differs { link, drift }).collect();
-            // A worker that has ended meanwhile is told of by others.
+            // If the worker has ended meanwhile, that is reported elsewhere.
             let _ = Client::connect(&path).and_then(|mut client| client.ask("drift.tell", &Fields { links }));
         })
     }
 
-    /// These links were set up just now, from these files: the first look follows at once, and
-    /// later ones are compared with it.
+    /// These links were just set up from these files. The first check follows at once, and later
+    /// ones are compared with it.
     pub fn shapes<'a>(&self, files: &Files, links: impl IntoIterator<Item = &'a Link>) {
         let asked = Asked { files: files.clone(), links: links.into_iter().cloned().collect() };
         self.0.set(Some(Arc::new(asked)), true);
     }
 
-    /// The links that run are from these files now.
+    /// The running links now follow these files.
     pub fn asks<'a>(&self, files: &Files, links: impl IntoIterator<Item = &'a Link>) {
         let asked = Asked { files: files.clone(), links: links.into_iter().cloned().collect() };
         self.0.set(Some(Arc::new(asked)), false);
     }
 
-    /// Nobody shapes: nothing is looked at.
+    /// Nobody shapes, so nothing is checked.
     pub fn rests(&self) {
         self.0.set(None, false);
     }
@@ -162,7 +162,7 @@ impl Shared {
             let mut found = drift.look(&links);
             let files: Vec<String> = asked.files.iter().filter_map(|(path, print)| seen.look(path, *print)).collect();
             found.values_mut().for_each(|lines| _ = lines.splice(0..0, files.iter().cloned()));
-            // What was looked at while a worker ended says nothing about the next one.
+            // If a worker has ended during the check, the result does not hold for the next one.
             if self.lock().turn == turn {
                 tell(found);
             }
@@ -172,11 +172,11 @@ impl Shared {
     }
 }
 
-/// What was found in files, so that those that stay as they are need not be read.
+/// What was found in files, so that unchanged files need not be read again.
 #[derive(Default)]
 struct Seen(BTreeMap<PathBuf, (Stamp, Print)>);
 
-/// What changes when a file does: its device and number, length, and times in ns.
+/// What changes when a file changes: its device and number, length, and times in ns.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(of: &Metadata) -> Stamp {
@@ -186,12 +186,12 @@ fn stamp(of: &Metadata) -> Stamp {
 }
 
 impl Seen {
-    /// What differs of a file from what was read; `None` where it is the same, or no file.
+    /// How a file differs from what was read; `None` if it is the same, or is not a regular file.
     fn look(&mut self, path: &Path, print: Print) -> Option<String> {
         let shown = path.display();
         let found = match std::fs::metadata(path) {
             Ok(found) if found.is_file() => found,
-            // A pipe is read once.
+            // A pipe can be read only once.
             Ok(_) => return None,
             Err(error) => return Some(format!("the policy {shown} cannot be looked at any more: {error}")),
         };
@@ -200,7 +200,8 @@ impl Seen {
             _ => match std::fs::read(path) {
                 Ok(text) => {
                     let print = Print::of(&text);
-                    // A file that was written just now may be written again with the same times.
+                    // A file that was written just now may be written again without a change of its
+                    // times.
                     if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED)) {
                         self.0.insert(path.to_owned(), (stamp(&found), print));
                     }

@@ -1,6 +1,6 @@
-//! The heart of a worker: it tells the supervisor that all loops go round, and what clients have
-//! changed. The supervisor tells it the policy, and what that has become, and answers what the
-//! worker asks it to keep.
+//! The connection between a worker and its supervisor. The worker sends beats, which mean that all
+//! its loops work, and the changes of clients. The supervisor sends the policy and its later
+//! versions, and answers questions about the changes that it keeps.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,57 +24,56 @@ use crate::policy::PolicyFile;
 /// Time between two beats.
 const BEAT: Duration = Duration::from_millis(25);
 
-/// How long the supervisor may take to tell a policy.
+/// How long the supervisor may take to send a policy.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest policy that is read, in bytes.
 const LONGEST: u64 = 512 << 20;
-/// What a worker says of a policy that it was told while it ran, before the policy's number.
+/// The word with which a worker answers that it has taken a policy, before the policy's number.
 const TAKEN: &str = "taken";
 const REFUSED: &str = "refused";
 
-/// A policy on its way to a worker, which can be read without opening a file.
+/// A policy as it is sent to a worker. It can be read without opening a file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Told {
-    /// How many policies the supervisor had read before.
+    /// Its number: how many policies the supervisor had read before.
     pub number: u64,
     /// The policy.
     pub text: Text,
-    /// What is known besides when a worker begins.
+    /// Other data for the beginning of a worker.
     pub begun: Begun,
 }
 
-/// What is known besides the policy when altq begins.
+/// What is known at the beginning in addition to the policy.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Begun {
-    /// The policy's file, as a whole path.
+    /// The absolute path of the policy's file.
     pub path: String,
-    /// What the file says; `None` if it is wrong.
+    /// The file's text; `None` if it has errors.
     pub file: Option<Text>,
     /// Why another policy than that of the file runs.
     pub instead: Option<String>,
     /// How long a change waits that has to be confirmed, in nanoseconds.
     pub waits_ns: Option<u64>,
-    /// What must hold meanwhile.
+    /// What must hold while it waits.
     pub guards: Vec<Guard>,
 }
 
 impl Told {
-    /// This policy.
+    /// The message for this policy.
     pub fn new(number: u64, file: &PolicyFile, policy: &Policy) -> Told {
         Told { number, text: text_of(file, policy), begun: Begun::default() }
     }
 
-    /// Reads it.
+    /// Reads the policy.
     ///
     /// # Errors
-    /// What is wrong with it, which nothing should be.
+    /// What is wrong with it, which is not expected.
     pub fn policy(&self) -> Result<Policy, Box<Failed>> {
         policy_of(&self.text)
     }
 }
 
-/// What a worker says of a policy: its number, and whether it is what runs now. `None` for whatever
-/// else a worker says.
+/// A worker's answer about a policy: its number, and whether it runs now. `None` for other lines.
 pub fn answer(line: &[u8]) -> Option<(u64, bool)> {
     let (word, number) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let taken = match word {
@@ -85,7 +84,7 @@ pub fn answer(line: &[u8]) -> Option<(u64, bool)> {
     Some((number.parse().ok()?, taken))
 }
 
-/// What leads to the supervisor and back: a socket, which is standard output.
+/// The connection to the supervisor: a socket, which is standard output.
 #[derive(Clone)]
 pub struct Wire {
     to: Arc<Mutex<File>>,
@@ -97,12 +96,12 @@ struct Inbox {
     from: BufReader<UnixStream>,
     policies: Vec<Told>,
     answers: Vec<Reply>,
-    /// How many questions were asked.
+    /// How many questions were asked so far.
     asked: u64,
 }
 
 impl Inbox {
-    /// Reads a line, and keeps what it says for whoever waits for it.
+    /// Reads a line, and keeps it for the thread that waits for it.
     fn read(&mut self) -> io::Result<()> {
         let mut line = String::new();
         let count = (&mut self.from).take(LONGEST).read_line(&mut line)?;
@@ -128,10 +127,10 @@ impl Inbox {
 }
 
 impl Wire {
-    /// Copies of standard output.
+    /// The connection, from copies of standard output.
     ///
     /// # Errors
-    /// Those of copying the descriptor; it is no socket.
+    /// The descriptor cannot be copied, or is not a socket.
     pub fn new() -> io::Result<Wire> {
         let copy = || -> io::Result<OwnedFd> { io::stdout().as_fd().try_clone_to_owned() };
         let from = UnixStream::from(copy()?);
@@ -144,7 +143,7 @@ impl Wire {
     /// Asks the supervisor, and waits for its answer.
     ///
     /// # Errors
-    /// There is none in time, or the supervisor is gone.
+    /// There is no answer in time, or the supervisor is gone.
     pub fn ask(&self, ask: Ask) -> io::Result<Answer> {
         let mut inbox = self.from.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.asked += 1;
@@ -153,7 +152,7 @@ impl Wire {
         line.push(b'\n');
         self.say(&line)?;
         loop {
-            // One that came too late is of an earlier question.
+            // An answer with another number came too late, for an earlier question.
             if let Some(reply) = inbox.answers.drain(..).find(|reply| reply.kept == number) {
                 return Ok(reply.answer);
             }
@@ -161,7 +160,7 @@ impl Wire {
         }
     }
 
-    /// Says a line. Lines of several threads do not mix.
+    /// Sends a line. Lines of several threads do not mix.
     ///
     /// # Errors
     /// Nobody listens any more.
@@ -169,7 +168,7 @@ impl Wire {
         self.to.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
     }
 
-    /// Answers a policy that was told while the worker ran.
+    /// Answers a policy that was sent while the worker ran.
     ///
     /// # Errors
     /// Nobody listens any more.
@@ -177,10 +176,10 @@ impl Wire {
         self.say(format!("{} {number}\n", if taken { TAKEN } else { REFUSED }).as_bytes())
     }
 
-    /// The policy that the supervisor tells: the latest if there are several.
+    /// The policy that the supervisor has sent: the latest if there are several.
     ///
     /// # Errors
-    /// It tells none in time, or is gone.
+    /// None comes in time, or the supervisor is gone.
     pub fn policy(&self) -> io::Result<Told> {
         let mut inbox = self.from.lock().unwrap_or_else(PoisonError::into_inner);
         while inbox.policies.is_empty() || inbox.has_more()? {
@@ -190,9 +189,9 @@ impl Wire {
     }
 }
 
-/// Beats in a thread, an empty line each time, after every loop has answered, and renews the claim
-/// on the frames of bridges. So it is silent, and the claim ends, when one of the loops is stuck.
-/// When nobody listens any more, `stop` is set: a worker does not outlive its supervisor.
+/// Sends beats, in a thread: an empty line whenever every loop has answered. It also renews the
+/// claim on the frames of bridges. So when a loop is stuck, the worker is silent and the claim
+/// ends. If nobody listens any more, `stop` is set: a worker does not outlive its supervisor.
 ///
 /// # Errors
 /// That of starting a thread.
@@ -213,8 +212,8 @@ pub fn start(wire: Wire, reach: Reach, claim: Option<Claim>, stop: Stop) -> io::
     Ok(())
 }
 
-/// Waits until each loop has answered. False if one has ended: its question is thrown away then.
-/// Links that the kernel executes have no loop.
+/// Waits until each loop has answered. False if one has ended. Links that the kernel executes have
+/// no loop.
 fn all_answer(reach: &Reach) -> bool {
     let (answer, answers) = mpsc::channel();
     let mut asked = 0;
@@ -245,7 +244,7 @@ mod tests {
         (policy, read)
     }
 
-    /// What a worker reads is what the supervisor has read, with the names that counters have.
+    /// The worker reads the same policy as the supervisor, with the names that counters have.
     #[test]
     fn a_policy_arrives_as_it_was_read() {
         let native =

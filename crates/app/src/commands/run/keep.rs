@@ -1,5 +1,5 @@
-//! Who keeps which policy runs, and which one comes back: the supervisor, or the process that
-//! shapes where there is none. A confined worker asks its supervisor (docs/apply.md).
+//! Keeps which policy runs, and which one comes back: in the supervisor or, without one, in the
+//! process that shapes. A confined worker asks its supervisor (docs/apply.md).
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,21 +15,21 @@ use super::heart::{Begun, Told, Wire};
 use crate::commands::check::refused_by_kernel;
 use crate::policy::{PolicyFile, print_findings};
 
-/// Where changes are kept where nobody says another folder.
+/// The default folder in which changes are kept.
 pub const FOLDER: &str = "/var/lib/altq";
-/// Where the kernel says which boot this is.
+/// The file with the kernel's name of this boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The one who keeps changes.
+/// Keeps the changes.
 pub struct Keeper {
     changes: Changes<InFolder>,
     boot_id: String,
-    /// True if a policy is kept when it has begun to run. Otherwise the folder is made by the first
-    /// change.
+    /// True if the policy is written to disk as soon as it runs. Otherwise the first change makes
+    /// the folder.
     early: bool,
 }
 
-/// Reaches the one who keeps changes.
+/// Where changes are kept.
 pub enum Keep {
     /// This process.
     Here(Box<Mutex<Keeper>>),
@@ -38,10 +38,10 @@ pub enum Keep {
 }
 
 impl Keep {
-    /// Asks.
+    /// Asks the keeper.
     ///
     /// # Errors
-    /// What is refused; or there is no answer.
+    /// The request is refused, or there is no answer.
     pub fn ask(&self, ask: Ask) -> Result<Answer, Fault> {
         let answer = match self {
             Keep::Here(keeper) => keeper.lock().unwrap_or_else(PoisonError::into_inner).ask(ask),
@@ -68,7 +68,7 @@ fn read(clock: ClockId) -> u64 {
 }
 
 impl Keeper {
-    /// What the folder has of this policy file.
+    /// Opens what the folder has about this policy file.
     fn open(args: &Args, file: &Path) -> Keeper {
         let folder = args.state.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
         let early = args.state.is_some() || folder.is_dir();
@@ -86,13 +86,13 @@ impl Keeper {
         Clock { unix_ns: read(ClockId::Realtime), boot_ns: boot_ns(), boot_id: self.boot_id.clone() }
     }
 
-    /// Answers.
+    /// Answers a question.
     pub fn ask(&mut self, ask: Ask) -> Answer {
         let now = self.clock();
         self.changes.ask(ask, &now)
     }
 
-    /// The policy with which altq has begun runs.
+    /// The policy with which altq began runs now.
     pub fn started(&mut self, text: &Text) {
         if self.early
             && let Err(error) = self.changes.started(text)
@@ -101,7 +101,7 @@ impl Keeper {
         }
     }
 
-    /// How long the change that waits still does.
+    /// How long a change still waits, in nanoseconds; `None` if none waits.
     pub fn waits(&self) -> Option<u64> {
         self.changes.waits(&self.clock())
     }
@@ -111,13 +111,13 @@ impl Keeper {
         self.changes.old()
     }
 
-    /// What a worker that begins now is to know of the change that waits.
+    /// What a worker that begins now must know about the change that waits.
     pub fn of_worker(&self, begun: &Begun) -> Begun {
         Begun { waits_ns: self.waits(), guards: self.changes.guards().to_vec(), ..begun.clone() }
     }
 }
 
-/// The name of the file that has the changes of a policy file.
+/// The name of the file in which the changes of a policy file are kept.
 fn name_of(file: &Path) -> String {
     let path = file.to_string_lossy();
     let mut name: String =
@@ -130,7 +130,8 @@ fn name_of(file: &Path) -> String {
     format!("{}.{sum:016x}.json", name.trim_start_matches('_'))
 }
 
-/// A policy as text. One of several files is printed anew, because a worker opens none of them.
+/// A policy as text. If it consists of several files, it is printed as one text, because a worker
+/// cannot open files.
 pub fn text_of(file: &PolicyFile, policy: &Policy) -> Text {
     let text = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
     let language = file.language.or_else(|| Language::of(&file.file, text)).unwrap_or(Language::Native);
@@ -155,8 +156,8 @@ pub fn first_error(failed: &Failed) -> String {
     })
 }
 
-/// Reads the policy file of a command that begins, and what is kept of it. `None`, after a message,
-/// if there is no policy to begin with.
+/// Reads the policy file at the start of the command, and what is kept about it. `None`, after a
+/// message, if there is no policy to begin with.
 pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
     let path = std::path::absolute(&args.policy.file).unwrap_or_else(|_| args.policy.file.clone());
     let mut keeper = Keeper::open(args, &path);

@@ -1,4 +1,5 @@
-//! Makes the control socket of `altq run`: where it is, whose it is, and that it goes at the end.
+//! Makes the control socket of `altq run`, with its path, owner and mode, and removes it at the
+//! end.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -19,23 +20,23 @@ use super::heart::Wire;
 use super::live::Live;
 use crate::exit::Exit;
 
-/// The group that may use the socket where nobody names one, if there is such a group.
+/// The default group of the socket, if there is such a group.
 const GROUP: &str = "altq";
 /// Where the host lists its groups.
 const GROUPS: &str = "/etc/group";
 
-/// How the socket is wanted.
+/// Path, owner and mode of the socket.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     /// Its path.
     pub path: &'a Path,
-    /// The group that owns it; `None`: the usual one, if it is there.
+    /// The group that owns it; `None`: the default one, if it exists.
     pub group: Option<&'a str>,
     /// The mode of its file.
     pub mode: u32,
 }
 
-/// Why there is no socket.
+/// Why there is no control socket.
 #[derive(Debug)]
 pub struct Problem {
     /// The exit code, if the socket is needed.
@@ -44,14 +45,14 @@ pub struct Problem {
     pub message: String,
 }
 
-/// A socket that listens. Dropping it takes its file away.
+/// A socket that listens. Dropping it removes its file.
 pub struct Opened {
     /// The socket.
     pub listener: UnixListener,
-    /// Who may change things by it.
+    /// The users that may change things by it.
     pub writers: Writers,
-    /// Its file, with the file's device and number: another altq may have put its own there since.
-    /// `None` if another process has made it.
+    /// Its file, with the file's device and number, because another altq may have made its own file
+    /// there since. `None` if another process has made the socket.
     file: Option<(PathBuf, (u64, u64))>,
 }
 
@@ -67,7 +68,7 @@ pub fn open(wanted: &Wanted<'_>) -> Result<Opened, Problem> {
     Ok(Opened { listener, writers: writers(group), file })
 }
 
-/// The socket that the supervisor has made, which is the standard input of its worker.
+/// The socket that the supervisor has made. It is the standard input of the worker.
 ///
 /// # Errors
 /// The group does not exist, or the descriptor cannot be copied.
@@ -139,8 +140,8 @@ impl Drop for Answering {
     }
 }
 
-/// Makes the socket's file. It gets its owner and its mode under another name, and its own name
-/// last: nobody can connect before.
+/// Makes the socket's file. It first has another name, under which it gets its owner and its mode.
+/// It gets its own name last, so nobody can connect before.
 fn make(wanted: &Wanted<'_>) -> Result<(UnixListener, Option<u32>), Problem> {
     let path = wanted.path;
     let failed = |what: &str, error: io::Error| problem(path, what, &error);
@@ -148,7 +149,7 @@ fn make(wanted: &Wanted<'_>) -> Result<(UnixListener, Option<u32>), Problem> {
     free(path)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         match std::fs::create_dir(folder) {
-            // Whatever the umask is: the mode of the socket decides.
+            // The mode is set explicitly, independent of the umask.
             Ok(()) => {
                 let mode = std::fs::Permissions::from_mode(0o755);
                 std::fs::set_permissions(folder, mode).map_err(|error| failed("cannot be made", error))?;
@@ -177,7 +178,7 @@ fn own(file: &Path, group: Option<u32>, wanted: &Wanted<'_>) -> Result<Option<u3
     let failed = |what: &str, error: io::Error| problem(wanted.path, what, &error);
     let group = match chown(file, None, group) {
         Ok(()) => group,
-        // Whoever is not root may give a file to groups of his own only.
+        // Without root a process can give a file only to its own groups.
         Err(_) if wanted.group.is_none() => None,
         Err(error) => return Err(failed("cannot be given to the group", error)),
     };
@@ -186,7 +187,7 @@ fn own(file: &Path, group: Option<u32>, wanted: &Wanted<'_>) -> Result<Option<u3
     Ok(group)
 }
 
-/// Checks that nobody answers at a path, and that nothing else than an old socket is there.
+/// Checks that nobody answers at a path, and that nothing but an old socket is there.
 fn free(path: &Path) -> Result<(), Problem> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let shown = path.display();
@@ -214,7 +215,7 @@ fn group(name: Option<&str>) -> Result<Option<u32>, Problem> {
     }
 }
 
-/// The number of a group in a list as of group(5).
+/// The number of a group in a list in the format of group(5).
 fn find_group(groups: &str, name: &str) -> Option<u32> {
     let mut lines = groups.lines().map(|line| line.split(':').collect::<Vec<&str>>());
     lines.find(|fields| fields.first() == Some(&name))?.get(2)?.parse().ok()
@@ -248,7 +249,7 @@ mod tests {
         let refused = make(&wanted).unwrap_err();
         let own = format!("process {} answers there", std::process::id());
         assert!(refused.exit == Exit::Refused && refused.message.contains(&own), "{}", refused.message);
-        // As after SIGKILL: the file is there, and nobody answers.
+        // As after SIGKILL: the file exists, but nobody answers.
         drop(first);
         let (second, _) = make(&wanted).unwrap();
         assert!(UnixStream::connect(&path).is_ok());

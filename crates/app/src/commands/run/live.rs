@@ -1,5 +1,5 @@
-//! What a running command knows of its links: shared by the thread that prints, and the one that
-//! answers the control socket. The loops of the links never wait for either.
+//! The running links, shared by the thread that prints and the one that answers the control socket.
+//! The loops of the links never wait for either.
 
 use std::fs::File;
 use std::io;
@@ -33,53 +33,53 @@ pub struct Live {
     reach: Reach,
     /// How the loops were started.
     pub tuning: Tuning,
-    /// When they were.
+    /// When the loops were started.
     pub since: Instant,
-    /// What differs from what was asked for, as somebody has seen it from outside.
+    /// What differs from the policy, as found by the thread or the supervisor that checks.
     seen: Arc<Mutex<Found>>,
-    /// Who sees it; `None`: a supervisor does, or nobody.
+    /// The thread that checks; `None`: a supervisor checks, or nobody.
     watch: OnceLock<Watch>,
-    /// Who keeps which policy runs.
+    /// Where it is kept which policy runs.
     pub keep: Keep,
-    /// The only link of the policy that runs, if `--link` has chosen one.
+    /// The only link that runs, if `--link` has chosen one.
     pub only: Option<String>,
-    /// Whether somebody watches what the classes do, and what is known of that.
+    /// Whether what the classes do is watched.
     pub watches: bool,
     pub monitors: Monitors,
 }
 
-/// What is known of the policy when the links begin to run.
+/// What is known about the policy when the links begin to run.
 pub struct Known {
     /// The policy.
     pub course: Course,
-    /// Who keeps which one runs.
+    /// Where it is kept which policy runs.
     pub keep: Keep,
     /// The only link that runs, if `--link` has chosen one.
     pub only: Option<String>,
 }
 
-/// What may change.
+/// The state that changes while the links run.
 pub struct State {
     /// The links as they are now, with the classes of subscribers and reservations.
     pub roster: Roster,
     /// The policy that runs.
     pub course: Course,
-    /// Before this time, by the loops' clock, no change is taken back again.
+    /// Before this time, by the loops' clock, taking a change back is not tried again.
     pub try_again: Option<Nanos>,
     links: Vec<Entry>,
 }
 
 struct Entry {
     name: String,
-    /// As it was at the start, when room was made for it.
+    /// The link at the start, for which room was made.
     started: Arc<Link>,
-    /// As of the latest look at the link.
+    /// What is shown of the link, computed when it was last asked for.
     shaped: Arc<Shaped>,
     latest: Option<Arc<Snapshot>>,
 }
 
 impl Live {
-    /// These links run, and `reach` reaches their loops.
+    /// The state of these links. `reach` gives access to their loops.
     ///
     /// # Errors
     /// That of a link that the engine refuses.
@@ -101,7 +101,7 @@ impl Live {
         Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only, watches, monitors })
     }
 
-    /// Has a thread see what differs from what was asked for, from now on.
+    /// Starts a thread that checks what differs from the policy.
     ///
     /// # Errors
     /// That of starting it.
@@ -116,24 +116,24 @@ impl Live {
         Ok(())
     }
 
-    /// What runs is asked for by a policy of these files since now.
+    /// From now on the links follow a policy of these files.
     pub fn asks(&self, files: &Files, links: &[Link]) {
         if let Some(watch) = self.watch.get() {
             watch.asks(files, links);
         }
     }
 
-    /// Takes what a supervisor has seen.
+    /// Takes the differences that a supervisor has found.
     pub fn see(&self, found: Found) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
     }
 
-    /// What was seen of a link.
+    /// The differences that were found for a link.
     pub fn seen(&self, link: &str) -> Vec<String> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned().unwrap_or_default()
     }
 
-    /// The state, for this thread alone. What panicked with it has left it whole.
+    /// Locks the state. If a thread panicked while it had the lock, the state is still consistent.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,20 +141,20 @@ impl Live {
     /// Hands changes to the loops, which make them between two packets.
     pub fn make(&self, changes: Changes) {
         for (link, changes) in changes {
-            // A loop that has ended is about to end all others, which is said then.
+            // If the loop has ended, all others end soon, which is reported then.
             self.reach.change(&link, changes);
         }
     }
 
-    /// Sets a link that the kernel executes up in place of the one of its name.
+    /// Sets up a link that the kernel executes in place of the one with the same name.
     ///
     /// # Errors
-    /// Those of the kernel; what stood before stays.
+    /// Those of the kernel. Then the old qdiscs stay.
     pub fn replace(&self, link: &Link) -> Result<Done, LinkError> {
         self.reach.replace(link)
     }
 
-    /// What differs between a link that the kernel executes and what the kernel shows, a sentence
+    /// What differs between a link that the kernel executes and what the kernel shows, one sentence
     /// each; nothing for other links.
     pub fn drift(&self, link: &str) -> Vec<String> {
         self.reach.drift(link)
@@ -168,7 +168,7 @@ impl Live {
         self.reach.tap(link, wanted, file)
     }
 
-    /// Reaches the loops.
+    /// Access to the loops.
     #[cfg(feature = "experiments")]
     pub fn reach(&self) -> &Reach {
         &self.reach
@@ -188,7 +188,7 @@ impl State {
         let mut shown = Vec::with_capacity(self.links.len());
         for entry in &mut self.links {
             let snapshot = entry.latest.clone()?;
-            // What is promised is worked out again when the link has changed, and is asked for.
+            // Promises are computed again only if the link has changed.
             if let Some(link) = self.roster.link(&entry.name)
                 && !Arc::ptr_eq(link, &entry.shaped.link)
             {
@@ -199,7 +199,7 @@ impl State {
         Some(shown)
     }
 
-    /// What clients have set of a link beside the policy, a sentence each.
+    /// What clients have set in a link in addition to the policy, one sentence each.
     pub fn set_beside(&self, name: &str) -> Vec<String> {
         let mut lines = Vec::new();
         if let (Some(runs), Some(written)) = (self.roster.link(name), self.roster.written(name))
@@ -227,7 +227,7 @@ impl State {
         self.links.iter().find(|entry| entry.name == name).map(|entry| entry.started.clone())
     }
 
-    /// Another policy runs.
+    /// Another policy runs now.
     pub fn follow(&mut self, text: Text) {
         self.course.follow(text, &self.roster);
     }

@@ -1,5 +1,5 @@
-//! What the classes of running links do, for `altq top`: a thread takes in each second of each
-//! link, and the control thread makes documents of it. The loops wait for neither.
+//! What the classes of running links do, for `altq top`: a thread takes each second of each link,
+//! and the control thread makes documents of that. The loops wait for neither.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,18 +27,18 @@ use super::memory::Memory;
 use super::shaped::Shaped;
 use super::stat::{path, state, unix};
 
-/// Classes of a link that may have counters of flows in one second.
+/// The most classes of a link that have counters of flows in one second.
 pub const FLOWS: usize = 1 << 10;
 
-/// What is known of the links that run.
+/// The monitors of the running links.
 #[derive(Default)]
 pub struct Monitors {
     links: Mutex<BTreeMap<String, Watched>>,
-    /// The latest document: whoever asks for the same gets it too.
+    /// The latest document, which is used again for the same request.
     latest: Mutex<Option<Latest>>,
 }
 
-/// A document, what was asked, and which seconds of which links it is about.
+/// A document with its request, and the links and seconds that it covers.
 struct Latest {
     asked: Asked,
     of: Vec<(String, u64)>,
@@ -49,17 +49,17 @@ struct Latest {
 struct Watched {
     monitor: Monitor,
     shaped: Arc<Shaped>,
-    /// Seconds so far.
+    /// The number of seconds so far.
     number: u64,
     dropped: BTreeMap<ClassId, Vec<(DropReason, u64)>>,
     overlimits: Vec<Option<u64>>,
-    /// Of one processor, what this process took in the last second, in percent.
+    /// The time of one processor that this process took in the last second, in percent.
     cpu: Option<f64>,
-    /// When that second ended, and what the process had taken by then.
+    /// When that second ended, and the processor time that the process had taken by then.
     spent: Option<(Nanos, Nanos)>,
 }
 
-/// The classes of a link. A number that no class has has an empty name.
+/// The classes of a link. A number without a class has an empty name.
 fn tree(shaped: &Shaped) -> Option<Tree> {
     let link = &shaped.link;
     let class = |(at, spec): (usize, &altq_engine::spec::ClassSpec)| {
@@ -94,7 +94,7 @@ impl Watched {
         Some(Watched { monitor, shaped, number: 0, dropped, overlimits, cpu: None, spent: None })
     }
 
-    /// Takes in a second.
+    /// Takes a second.
     fn take(&mut self, seen: Seen) {
         let time = seen.to.saturating_sub(seen.from);
         let before = self.monitor.counters();
@@ -186,11 +186,11 @@ fn nothing_yet() -> Fault {
 
 impl Monitors {
     fn links(&self) -> MutexGuard<'_, BTreeMap<String, Watched>> {
-        // What panicked with it has at worst lost a second.
+        // If a thread panicked while it had the lock, at worst a second is lost.
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The document that is asked for, about the links of these names.
+    /// The document for a request, about the links of these names.
     ///
     /// # Errors
     /// Nothing is known of that time, or there is no such class.
@@ -218,20 +218,20 @@ impl Monitors {
     }
 }
 
-/// The channel by which the loops' seconds come. `None` if nobody is to watch.
+/// The channel for the loops' seconds. `None` if watching is turned off.
 pub fn watched(history: u64) -> Option<(Sender<Seen>, Receiver<Seen>)> {
     (history > 0).then(channel)
 }
 
-/// The memory that a supervisor has handed over. Without it altq runs as well: it is said, and the
+/// The memory that a supervisor has handed over. If it cannot be used, that is printed, and the
 /// history begins anew.
 pub fn inherited(number: i32) -> Option<Memory> {
     let memory = Memory::inherited(number);
     memory.inspect_err(|error| eprintln!("altq run: the history begins anew: its memory cannot be used ({error})")).ok()
 }
 
-/// Takes in what is seen, in a thread, until the loops have ended. `history` is the memory for the
-/// history of all links; `kept` is where it outlives this process.
+/// Takes the loops' seconds, in a thread, until the loops have ended. `history`: the bytes for the
+/// history of all links. `kept`: the memory in which it outlives this process.
 ///
 /// # Errors
 /// That of starting a thread.
@@ -250,7 +250,7 @@ pub fn start(live: Arc<Live>, seen: Receiver<Seen>, history: u64, kept: Option<M
 fn take(live: &Live, seen: Seen, limits: Limits, mut memory: Option<&mut Memory>) {
     let name = seen.link.clone();
     let Some(link) = live.lock().roster.link(&name).cloned() else { return };
-    // What is promised takes long to work out, so nobody waits for it.
+    // Promises take long to compute, so they are computed without a lock.
     let stands = live.monitors.links().get(&name).map(|watched| watched.shaped.clone());
     let renamed = match &stands {
         None => {

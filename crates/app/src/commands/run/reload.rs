@@ -1,4 +1,4 @@
-//! SIGHUP: the policy is read again, and what runs is changed in place if it can be.
+//! SIGHUP: reads the policy again, and changes the running links in place if that is possible.
 
 use altq_config::{Link, Policy};
 use altq_control::change::Text;
@@ -11,9 +11,9 @@ use super::{Args, apply, choose, drift};
 use crate::commands::check::refused_by_kernel;
 use crate::policy::print_findings;
 
-/// Reads the policy again, or is told it by the supervisor, and changes the links that run. If it
-/// has errors, or differs in what only a new start can change, all links stay as they are. Either
-/// is said on standard error, and to the supervisor.
+/// Reads the policy again, or gets it from the supervisor, and changes the running links. If it has
+/// errors, or differs in what only a new start can change, all links stay as they are. The outcome
+/// is printed on standard error and reported to the supervisor.
 pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
     let file = args.policy.file.display();
     let Some(wire) = wire else {
@@ -25,23 +25,26 @@ pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
     let told = match wire.policy() {
         Ok(told) => told,
         Err(error) => {
-            return eprintln!("altq run: SIGHUP: {file} is not told ({error}); the policy that runs stays");
+            return eprintln!(
+                "altq run: SIGHUP: the supervisor did not send the policy of {file} ({error}); the \
+                              policy that runs stays"
+            );
         }
     };
     let taken = match told.policy() {
         Ok(policy) => change(args, live, told.text, policy, Some(wire)),
-        // The supervisor has read it without errors.
+        // Not expected: the supervisor has read the same text without errors.
         Err(failed) => {
             print_findings(&failed.diagnostics, &failed.sources, false);
             eprintln!("altq run: SIGHUP: {file} is not understood; the policy that runs stays");
             false
         }
     };
-    // Without a supervisor the worker is about to end.
+    // The error is ignored: if the supervisor is gone, this worker ends soon.
     let _ = wire.answer(told.number, taken);
 }
 
-/// Changes the links, and says what has changed. False if the policy that ran stays.
+/// Changes the links, and prints how many things have changed. False if the policy that ran stays.
 fn change(args: &Args, live: &Live, text: Text, policy: Policy, wire: Option<&Wire>) -> bool {
     let file = args.policy.file.display();
     let (files, only) = (drift::files(&policy), args.link.as_deref());
@@ -59,13 +62,13 @@ fn change(args: &Args, live: &Live, text: Text, policy: Policy, wire: Option<&Wi
     followed.is_ok()
 }
 
-/// The policy with which a worker begins: its supervisor tells it. `None`, after a message, if it
+/// The policy with which a worker begins, as sent by its supervisor. `None`, after a message, if it
 /// has errors.
 ///
 /// # Errors
-/// The supervisor tells none.
+/// The supervisor does not send one.
 pub fn first(wire: &Wire) -> anyhow::Result<Option<(Policy, Told)>> {
-    let told = wire.policy().context("the supervisor does not tell the policy")?;
+    let told = wire.policy().context("the supervisor does not send the policy")?;
     let policy = told.policy().map_err(|failed| print_findings(&failed.diagnostics, &failed.sources, false)).ok();
     Ok(policy.map(|policy| (policy, told)))
 }

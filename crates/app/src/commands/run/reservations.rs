@@ -1,5 +1,5 @@
-//! Reservations of the links that run (docs/reserve.md): who asks in whose name, what clients are
-//! answered, and where changes, notes and messages go. The tables are in the roster.
+//! Reservations of the running links (docs/reserve.md): in whose name a client asks, the answers,
+//! and where changes, notes and messages go. The tables are in the roster.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use super::answers::{document, who};
 use super::heart::Wire;
 use super::live::Live;
 
-/// How long a worker waits for the reservations of the one before it.
+/// How long a worker waits for the reservations of the previous worker.
 const AWAIT: u64 = 10 * SECOND;
 
-/// About as many bytes of notes are said to the supervisor at a time.
+/// About the most bytes of notes that are sent to the supervisor at a time.
 const PART: usize = 16 << 10;
 
-/// The time, by the clock of the loops and by that of the day.
+/// The time by the loops' clock and by the wall clock.
 pub fn time() -> Time {
     let nanos = |at: Timespec| {
         let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
@@ -33,18 +33,18 @@ pub fn time() -> Time {
     Time { now: nanos(clock_gettime(ClockId::Monotonic)), unix: nanos(clock_gettime(ClockId::Realtime)) }
 }
 
-/// Lets the roster wait for the reservations of the worker before.
+/// Makes the roster wait for the reservations of the previous worker.
 pub fn await_those_before(live: &Live) {
     live.lock().roster.await_reservations(time().now.saturating_add(AWAIT));
 }
 
-/// Hands changes to the loops, and tells the supervisor what it is to keep. To be called before
-/// anybody else changes the roster: both get all changes in the same order.
+/// Hands changes to the loops, and sends the supervisor what it must keep. It must be called before
+/// the roster is changed again, so that both get all changes in the same order.
 pub fn carry_out<T>(live: &Live, wire: Option<&Wire>, done: Done<T>) -> T {
     live.make(done.changes);
     if let Some(wire) = wire {
         for part in parts(&done.notes) {
-            // Without a supervisor the worker is about to end.
+            // If the supervisor is gone, this worker ends soon.
             let _ = wire.say(part);
         }
     }
@@ -54,7 +54,7 @@ pub fn carry_out<T>(live: &Live, wire: Option<&Wire>, done: Done<T>) -> T {
     done.result
 }
 
-/// Cuts notes into parts of whole lines, so that the heart can beat between them.
+/// Cuts notes into parts of whole lines, so that beats can be sent between them.
 fn parts(notes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = notes;
     std::iter::from_fn(move || {
@@ -69,7 +69,7 @@ fn parts(notes: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Answers a client.
 ///
 /// # Errors
-/// The client may not ask this, or not now.
+/// The client may not ask this, or it cannot be answered now.
 pub fn answer(live: &Live, wire: Option<&Wire>, asked: Reserve, peer: &Peer) -> Result<Body, Fault> {
     let mut asked = match asked {
         Reserve::Ask(asked) => *asked,
@@ -88,7 +88,7 @@ pub fn answer(live: &Live, wire: Option<&Wire>, asked: Reserve, peer: &Peer) -> 
     document(&said)
 }
 
-/// Takes the reservations of a worker before.
+/// Restores the reservations of the previous worker.
 fn restored(live: &Live, wire: Option<&Wire>, asked: &Restore, peer: &Peer) -> Result<Body, Fault> {
     if !may_name_owners(peer) {
         let message = format!("user {} may make reservations, but not bring back others'", peer.uid);
@@ -104,7 +104,7 @@ fn restored(live: &Live, wire: Option<&Wire>, asked: &Restore, peer: &Peer) -> R
     document(&again)
 }
 
-/// Says on standard error what has changed, or was refused.
+/// Prints on standard error what has changed, or was refused.
 fn log(answer: &Answer, happened: bool, op: Op, peer: &Peer) {
     if answer.granted && !happened {
         return;
@@ -133,14 +133,14 @@ pub fn is_own(peer: &Peer) -> bool {
     peer.uid == 0 || peer.uid == geteuid().as_raw()
 }
 
-/// Completes in whose name a request is. Whoever may not name owners asks for himself.
+/// Sets the owner of a request. A client that may not name owners asks in its own name.
 fn in_whose_name(roster: &Roster, asked: &mut Request, peer: &Peer) -> Result<(), Fault> {
     if matches!(asked.op, Op::List | Op::Watch) {
         return Ok(());
     }
     let own = format!("uid:{}", peer.uid);
     if may_name_owners(peer) {
-        // Without a name it may change any reservation; what it makes is its own.
+        // Without an owner such a client may change any reservation; a new one belongs to its user.
         let new = asked.op == Op::Add && asked.key.as_deref().is_none_or(|key| !roster.has_key(key));
         if new && asked.owner.is_none() {
             asked.owner = Some(own);
@@ -159,15 +159,15 @@ fn in_whose_name(roster: &Roster, asked: &mut Request, peer: &Peer) -> Result<()
     }
 }
 
-/// How long nothing is to be done unless somebody asks.
+/// How long there is nothing to do without a request.
 pub fn rests(live: &Live) -> Option<Duration> {
     let due = live.lock().roster.due()?;
-    // A millisecond more, so that the time has passed then.
+    // A millisecond more, so that the deadline has passed for certain.
     let wait = Duration::from_nanos(due.saturating_sub(time().now));
     Some(if wait.is_zero() { wait } else { wait + Duration::from_millis(1) })
 }
 
-/// Ends the reservations whose time is over, and follows what has changed in the links.
+/// Ends the reservations whose time is over, and updates the tables whose links have changed.
 pub fn work(live: &Live, wire: Option<&Wire>) {
     let mut state = live.lock();
     let at = time();

@@ -1,18 +1,18 @@
 //! `altq run --supervise`: a process that shapes nothing itself starts a worker, watches over it,
-//! and sees to it that packets pass when the worker does not shape (docs/service.md).
+//! and makes sure that packets pass while no worker shapes (docs/service.md).
 //!
-//! The worker is the same program, started anew with the same arguments: an `exec` gives it an
-//! address space of its own, and none of the supervisor's descriptors but three. Its standard
-//! output is a socket to the supervisor, on which it is told the policy, and beats
-//! ([`heart`](super::heart)). Its standard input is the listening control socket. The third is the
-//! memory of the history ([`memory`]). While no worker shapes, the supervisor
-//! answers on the control socket itself.
+//! The worker is the same program, started with the same arguments: an `exec` gives it an address
+//! space of its own, and only three of the supervisor's descriptors. Its standard output is a
+//! socket to the supervisor, on which it receives the policy and sends beats
+//! ([`heart`](super::heart)). Its standard input is the listening control socket. The third one is
+//! the memory of the history ([`memory`]). While no worker shapes, the supervisor answers on the
+//! control socket itself.
 //!
-//! A worker that takes the place of another runs the same policy, whatever the file says by then:
-//! it is read at the start, and when SIGHUP asks for it.
+//! A worker that replaces another one runs the same policy, even if the file has changed: the file
+//! is read only at the start and at SIGHUP.
 //!
-//! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). What it
-//! may not do any more the supervisor does: it reads the policy again, and takes rules away.
+//! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). The
+//! supervisor does what the worker can no longer do: it reads the policy again, and removes rules.
 
 mod kept;
 
@@ -47,17 +47,17 @@ use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
 
-/// How long a worker may take to end when it is asked to.
+/// How long a worker may take to end after it was asked to.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a worker may take to read a policy.
 const READING: Duration = Duration::from_secs(5);
-/// The longest line of a worker, in bytes: a change has two policies in it.
+/// The longest line of a worker, in bytes: a change contains two policies.
 const LONGEST: usize = 1 << 30;
-/// How long a worker may be silent where nobody says another time.
+/// How long a worker may be silent, by default.
 pub const PATIENCE: Nanos = 150_000_000;
-/// How much longer than `--for` workers may run together: one that ends by itself does so before.
+/// How much longer than `--for` all workers together may run. A worker ends by itself before that.
 const LATE: Nanos = 1_000_000_000;
-/// The flag that makes a supervisor; a worker does not get it.
+/// The flag that makes a supervisor. It is not passed on to the worker.
 const FLAG: &str = "--supervise";
 
 /// A worker.
@@ -65,13 +65,13 @@ struct Worker {
     child: Child,
     beats: UnixStream,
     lines: Lines,
-    /// Takes what the worker is to be told.
+    /// Takes what is sent to the worker.
     policies: mpsc::Sender<ToWorker>,
-    /// Readable when it has ended.
+    /// Becomes readable when the worker has ended.
     end: OwnedFd,
 }
 
-/// What a worker is told.
+/// What is sent to a worker.
 enum ToWorker {
     /// A policy.
     Policy(Told),
@@ -91,7 +91,8 @@ impl Known {
         self.links.iter().collect()
     }
 
-    /// True if altq itself executes a link. Qdiscs of the kernel shape whoever runs.
+    /// True if altq itself executes a link. Links that the kernel executes are shaped even without
+    /// a worker.
     fn has_loops(&self) -> bool {
         self.links.iter().any(|link| link.path() != Some(By::Kernel))
     }
@@ -100,9 +101,9 @@ impl Known {
 /// The supervisor.
 struct Supervisor<'a> {
     args: &'a Args,
-    /// What runs, and what the next worker is told.
+    /// What runs, and what the next worker is sent.
     known: Known,
-    /// What was read since, while the worker has not answered it.
+    /// A policy that was read since and that the worker has not answered yet.
     next: Option<Known>,
     /// How many policies were read.
     read: u64,
@@ -112,29 +113,29 @@ struct Supervisor<'a> {
     worker: Option<Worker>,
     /// True if a worker has ever shaped.
     shaped: bool,
-    /// When all ends, by `--for`.
+    /// The end by `--for`.
     end: Option<Nanos>,
-    /// What clients have changed.
+    /// The changes of clients.
     journal: Arc<Mutex<Journal>>,
     /// Keeps which policy runs, and which one comes back.
     keeper: Keeper,
-    /// What the worker has begun to change the policy to.
+    /// The policy to which the worker has begun to change.
     begun: Option<Text>,
-    /// Since when a change should be taken back.
+    /// Since when a change that waits is overdue: it should have been taken back.
     overdue: Option<Nanos>,
     away: Option<Away>,
-    /// Forwards what bridges get while no worker does.
+    /// Forwards the frames of bridges while no worker does.
     bypass: Option<Bypass>,
-    /// Does so where there is no `bypass`.
+    /// Does so if there is no `bypass`.
     standby: Option<Standby>,
     manager: Manager,
-    /// Sees what differs from what was asked for.
+    /// Watches what differs from the policy.
     drift: Option<drift::Watch>,
     /// The memory of the history, which outlives workers.
     history: Option<OwnedFd>,
 }
 
-/// Supervises a worker until a signal comes, or until the worker ends as it should.
+/// Supervises a worker until a signal comes, or until the worker ends normally.
 ///
 /// # Errors
 /// Signals cannot be watched, or no worker can be started.
@@ -145,7 +146,7 @@ pub fn supervise(
     links: &[&Link],
     socket: Option<&Opened>,
 ) -> anyhow::Result<Exit> {
-    // Signals are blocked before any thread starts. A child gets none of that.
+    // Signals are blocked before any thread starts. A child process does not inherit that.
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     Standby::sweep(links);
@@ -177,10 +178,10 @@ pub fn supervise(
     let clean = supervisor.end();
     let links = std::mem::take(&mut supervisor.known.links);
     drop(supervisor);
-    // What holds packets back stays unless the end was asked for.
+    // Rules that hold packets back stay unless the end was asked for.
     let (closed, asked) = (args.fail.is_closed(), matches!(exit, Ok(Exit::Ok)));
     let goes = |link: &&Link| !closed || asked || link.path() == Some(By::Kernel);
-    // A confined worker takes no rules away.
+    // A confined worker cannot remove rules.
     if (!clean || !args.unconfined || closed)
         && let Err(error) = altq_dataplane::sweep(&links.iter().filter(goes).collect::<Vec<&Link>>())
     {
@@ -195,11 +196,11 @@ impl Supervisor<'_> {
     }
 
     fn run(&mut self, ending: &Watch, hangup: &Hangup) -> anyhow::Result<Exit> {
-        // A worker ends by itself, after a time.
+        // With `--for` a worker ends by itself.
         let ends = self.args.duration.is_some();
         let mut pulse = watchdog().map(Pulse::new);
         loop {
-            // What was said while this process itself was held up counts first.
+            // First read what the worker sent while this process itself was held up.
             self.listen();
             self.overdue();
             match self.watch.due(self.now()) {
@@ -232,18 +233,18 @@ impl Supervisor<'_> {
             if hangup.seen() {
                 self.reload();
             }
-            // Workers that were replaced have begun their time anew.
+            // Each new worker counts its `--for` from its own start, so the end is checked here.
             if ending.seen() || self.end.is_some_and(|end| end <= self.now()) {
                 return Ok(Exit::Ok);
             }
-            // What it has said before its end.
+            // Read what the worker sent before its end.
             self.listen();
             if let Some(status) = self.ended()? {
                 self.worker = None;
                 match status.code() {
                     Some(0) if ends => return Ok(Exit::Ok),
                     Some(0) => self.down("the worker was asked to end"),
-                    // What keeps the first worker from shaping keeps the others too.
+                    // What kept the first worker from shaping would keep the next ones as well.
                     Some(code) if !self.shaped => return Ok(exit_of(code)),
                     Some(code) => self.down(&format!("the worker ended with code {code}")),
                     None => self.down(&format!("the worker was ended by signal {}", status.signal().unwrap_or(0))),
@@ -252,7 +253,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Waits until something happens, but no longer than `most`.
+    /// Waits until something happens, at most for `most`.
     fn wait(&self, ending: &Watch, hangup: &Hangup, most: Duration) -> io::Result<()> {
         let mut watched = vec![PollFd::new(ending, PollFlags::IN), PollFd::new(hangup, PollFlags::IN)];
         if let Some(worker) = &self.worker {
@@ -268,28 +269,29 @@ impl Supervisor<'_> {
 
     /// Starts a worker.
     fn start(&mut self) -> io::Result<()> {
-        // altq's own bridge takes over. From a bridge of the kernel's it does so with a gap.
+        // altq's own bridge takes over. After a bridge of the kernel there is a gap.
         self.standby = None;
         if !self.args.fail.is_closed() && !self.bypass.as_ref().is_some_and(|bypass| bypass.fits(&self.known.links())) {
             self.bypass = None;
-            // Whatever keeps it from being is found again, and said, when the worker does without.
+            // If this fails, the worker, which needs the same, finds and reports the reason.
             self.bypass = Bypass::new(&self.known.links()).unwrap_or(None);
-            // Before the first worker has shaped, another process may be at work on the same pair.
+            // Before the first worker has shaped, another process may use the same pair of
+            // interfaces.
             if let Some(bypass) = self.bypass.as_ref().filter(|_| self.shaped) {
                 bypass.forward();
             }
         }
         let (beats, heart) = UnixStream::pair()?;
-        // This very program, also where its file was replaced since.
+        // This very program, even if its file was replaced since.
         let mut command = Command::new("/proc/self/exe");
         let mut given = std::env::args_os().skip(1);
-        // Right behind the command's name: what stands behind `--` is no option.
+        // Options go directly after the command's name: what comes after `--` is not an option.
         command.args(given.next());
         command.args(["--worker", if self.socket.is_some() { "socket" } else { "alone" }]);
         if locked(&self.journal).has_reservations() {
             command.arg("--awaits-reservations");
         }
-        // What the worker gets of the supervisor's, for as long as it takes to start it.
+        // The descriptors that the worker inherits are inheritable only while it is started.
         let claim = self.bypass.as_ref().map(Lent::new).transpose()?;
         if let Some(claim) = &claim {
             command.arg("--claim").arg(claim.number().to_string());
@@ -301,13 +303,14 @@ impl Supervisor<'_> {
         command.args(given.filter(|argument| argument != FLAG));
         command.stdout(Stdio::from(OwnedFd::from(heart)));
         if !self.args.unconfined {
-            // Without this some C libraries look for the number of processors in a file, and at how
-            // the kernel lends memory (/proc/sys/vm/overcommit_memory) when a thread's arena is to
-            // become smaller: no arena has so much to give back. Backtraces are read from files.
+            // A confined worker can open no files. Without these settings some C libraries read the
+            // number of processors from a file, and /proc/sys/vm/overcommit_memory when a thread's
+            // arena shrinks (with this threshold none ever does). Backtraces are read from files as
+            // well.
             command.env("MALLOC_ARENA_MAX", "8").env("MALLOC_TRIM_THRESHOLD_", "1073741824");
             command.env("RUST_BACKTRACE", "0");
         }
-        // A terminal's Ctrl-C reaches the supervisor alone, which asks the worker to end.
+        // A terminal's Ctrl-C must reach only the supervisor, which asks the worker to end.
         command.process_group(0);
         command.stdin(match self.socket {
             Some(socket) => Stdio::from(OwnedFd::from(socket.listener.try_clone()?)),
@@ -315,14 +318,14 @@ impl Supervisor<'_> {
         });
         let mut child = command.spawn()?;
         drop(lent);
-        // The worker alone has the other end of the socket.
+        // From now on only the worker has the other end of the socket.
         drop((command, claim));
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
         let (policies, told) = mpsc::channel();
-        // It stays there until it is taken.
+        // The policy stays in the socket until the worker reads it.
         let known = &self.known.told;
         let _ = policies.send(ToWorker::Policy(Told { begun: self.keeper.of_worker(&known.begun), ..known.clone() }));
         let telling = beats.try_clone().and_then(|beats| tell(beats, end.try_clone()?, told));
@@ -333,8 +336,8 @@ impl Supervisor<'_> {
         telling
     }
 
-    /// Reads the policy again. A worker that shapes is told it; without one, the next worker begins
-    /// with it.
+    /// Reads the policy again. It is sent to the worker if that shapes; otherwise the next worker
+    /// begins with it.
     fn reload(&mut self) {
         let Some(policy) = reload::read(self.args) else { return };
         let links = match choose(&policy, self.args.link.as_deref()) {
@@ -354,18 +357,18 @@ impl Supervisor<'_> {
         self.tell();
     }
 
-    /// Tells the worker what was read, once it shapes. Before that it does not know SIGHUP, which
+    /// Sends the worker what was read, once it shapes. Before that it does not handle SIGHUP, which
     /// would end it.
     fn tell(&self) {
         if let (Some(worker), Some(next)) = (&self.worker, &self.next)
             && self.watch.shaping_since().is_some()
             && worker.policies.send(ToWorker::Policy(next.told.clone())).is_err()
         {
-            eprintln!("altq run: SIGHUP: the worker is not told; the policy that runs stays");
+            eprintln!("altq run: SIGHUP: the policy cannot be sent to the worker; the policy that runs stays");
         }
     }
 
-    /// What was read takes the place of what was known before, while no worker runs.
+    /// While no worker runs, replaces the known policy by the one that was read.
     fn take_next(&mut self) {
         let Some(next) = self.next.take() else { return };
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
@@ -373,14 +376,14 @@ impl Supervisor<'_> {
         let text = self.known.told.text.clone();
         self.note_read(&text, &before.told.text);
         locked(&self.journal).forget_rates();
-        // What stands on an interface that is not shaped so any more.
+        // Removes what is set up for interfaces that the new policy does not shape in the same way.
         let place = |link: &Link| (link.device.clone(), link.path());
         let now: Vec<_> = self.known.links.iter().map(place).collect();
         let gone: Vec<&Link> = before.links.iter().filter(|link| !now.contains(&place(link))).collect();
         if let Err(error) = altq_dataplane::sweep(&gone) {
             eprintln!("altq run: {error}");
         }
-        // Whoever answers meanwhile answers about the links of that policy.
+        // The thread that answers meanwhile must answer about the links of the new policy.
         if self.away.take().is_some()
             && let Some(bypass) = self.watch.bypass()
         {
@@ -394,7 +397,7 @@ impl Supervisor<'_> {
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
-    /// Reads what the worker has said.
+    /// Reads what the worker has sent.
     fn listen(&mut self) {
         let now = self.now();
         let Some(worker) = &mut self.worker else { return };
@@ -404,7 +407,7 @@ impl Supervisor<'_> {
             return;
         }
         let mut bytes = [0; 64 << 10];
-        // The end of the stream is that of the worker, which the other descriptor tells.
+        // The stream ends when the worker ends, which the other descriptor reports.
         let count = worker.beats.read(&mut bytes).unwrap_or(0);
         worker.lines.push(bytes.get(..count).unwrap_or_default());
         let (mut beats, mut read, mut questions) = (0, false, Vec::new());
@@ -415,7 +418,7 @@ impl Supervisor<'_> {
             } else if line.starts_with(b"{\"keep\":") {
                 questions.extend(serde_json::from_slice::<Question>(&line).ok());
             } else if let Some((number, taken)) = answer(&line) {
-                // What it has refused nobody is told again.
+                // A policy that the worker has refused is not sent again.
                 let next = self.next.take_if(|next| next.told.number == number);
                 if let Some(next) = next.filter(|_| taken) {
                     self.known = next;
@@ -457,7 +460,8 @@ impl Supervisor<'_> {
         self.tell();
     }
 
-    /// Gives a new worker what clients have changed, in a thread: the worker notes it here anew.
+    /// Sends a new worker the changes of clients, in a thread. The worker sends notes of them
+    /// again.
     fn give_again(&self) {
         let Some(path) = self.socket.and_then(Opened::path).map(Path::to_owned) else { return };
         if locked(&self.journal).is_empty() {
@@ -465,11 +469,11 @@ impl Supervisor<'_> {
         }
         let journal = self.journal.clone();
         let work = move || match Client::connect(&path).and_then(|mut client| give(&journal, &mut client)) {
-            Ok(()) => eprintln!("altq run: what was changed since the start is changed again"),
-            Err(fault) => eprintln!("altq run: what was changed since the start is not whole again: {fault}"),
+            Ok(()) => eprintln!("altq run: the changes since the start are made again"),
+            Err(fault) => eprintln!("altq run: not all changes since the start could be made again: {fault}"),
         };
         if let Err(error) = std::thread::Builder::new().name("altq journal".to_owned()).spawn(work) {
-            eprintln!("altq run: what was changed since the start is lost: {error}");
+            eprintln!("altq run: the changes since the start are lost: {error}");
         }
     }
 
@@ -483,7 +487,7 @@ impl Supervisor<'_> {
         }
         self.forget_begun();
         if self.watch.shaping_since().is_none() {
-            // Perhaps it is what was wrong with the one before.
+            // Perhaps the previous policy was the reason.
             self.take_next();
         } else if self.next.take().is_some() {
             eprintln!("altq run: SIGHUP: the worker has ended before it took the policy; the one before stays");
@@ -504,9 +508,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Says what becomes of bridges. Without programs that forward, they are handed to a bridge of
-    /// the kernel's if the next worker does not start at once: setting one up takes as long as a
-    /// worker takes.
+    /// Returns what becomes of bridges, for the log. Without programs that forward, bridges of the
+    /// kernel are set up if the next worker does not start at once: setting one up takes as long as
+    /// starting a worker.
     fn bridges(&mut self, waits: bool) -> String {
         if self.bypass.is_some() {
             return String::new();
@@ -539,7 +543,7 @@ impl Supervisor<'_> {
 
     fn signal(&self, signal: Signal) {
         if let Some(worker) = &self.worker {
-            // It may have ended meanwhile.
+            // An error means that it has ended meanwhile.
             let _ = pidfd_send_signal(&worker.end, signal);
         }
     }
@@ -552,14 +556,15 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Asks the worker to end. True if it has ended as it should, and so has taken its rules away.
+    /// Asks the worker to end. True if it has ended normally, which means that it has removed its
+    /// rules.
     fn end(&mut self) -> bool {
         self.signal(Signal::TERM);
         let Some(worker) = &mut self.worker else { return false };
         let end = Instant::now() + ENDING;
         loop {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
-            // Whether it ended, was too slow, or a signal came meanwhile: what follows finds out.
+            // Whether it ended, was too slow, or a signal came is found out below.
             let _ = poll(&mut [PollFd::new(&worker.end, PollFlags::IN)], Some(&left));
             if let Ok(Some(status)) = worker.child.try_wait() {
                 self.worker = None;
@@ -581,7 +586,7 @@ impl Drop for Supervisor<'_> {
     }
 }
 
-/// Tells a worker policies, in a thread: nothing else waits for it.
+/// Sends a worker policies and answers, in a thread, so that nothing else waits for it.
 fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>) -> io::Result<()> {
     to.set_write_timeout(Some(READING))?;
     let work = move || {
@@ -592,8 +597,8 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>)
             };
             let Ok(mut line) = line else { return };
             line.push(b'\n');
-            // A worker waits for the first one, and for answers. A text may be longer than what a
-            // socket holds, so it is to read the others meanwhile.
+            // The worker waits for the first policy, and for answers. For other policies SIGHUP
+            // tells it to read, because a text may be longer than a socket's buffer.
             if at > 0 && policy {
                 let _ = pidfd_send_signal(&worker, Signal::HUP);
             }
@@ -605,7 +610,7 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>)
     std::thread::Builder::new().name("altq policy".to_owned()).spawn(work).map(drop)
 }
 
-/// The memory of the history. Without it the next worker knows nothing of what was before.
+/// The memory of the history. Without it the next worker begins with an empty history.
 fn history(size: u64) -> Option<OwnedFd> {
     let make =
         || memory::make(size).inspect_err(|error| eprintln!("altq run: the history ends with a worker: {error}"));

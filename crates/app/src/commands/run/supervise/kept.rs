@@ -1,5 +1,5 @@
-//! What the supervisor keeps for its worker, which opens no files: which policy runs, and which one
-//! comes back.
+//! What the supervisor keeps for its worker, which cannot open files: which policy runs, and which
+//! one comes back.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::super::heart::{Begun, Told};
 use super::super::keep::policy_of;
 use super::{Known, Supervisor, ToWorker, choose};
 
-/// How long after its deadline a worker may take to take a change back. After that it is killed,
-/// and the next one begins with the old policy.
+/// How long after the deadline the worker may take to take a change back. After that it is killed,
+/// and the next worker begins with the old policy.
 const LATE: Nanos = 3_000_000_000;
 
 impl Supervisor<'_> {
@@ -39,19 +39,20 @@ impl Supervisor<'_> {
             self.runs(text);
         }
         if let Some(worker) = &self.worker {
-            // One that has ended asks no more.
+            // A worker that has ended needs no answer.
             let _ = worker.policies.send(ToWorker::Kept(Reply { kept: keep, answer }));
         }
     }
 
-    /// The worker has begun a change and has ended before it made it: the next one runs what ran.
+    /// The worker has ended between beginning a change and making it: the next worker runs the old
+    /// policy.
     pub(super) fn forget_begun(&mut self) {
         if self.begun.take().is_some() {
             self.keeper.ask(Ask::Abort);
         }
     }
 
-    /// Another policy runs: the next worker begins with it.
+    /// Another policy runs now. The next worker will begin with it.
     fn runs(&mut self, text: Text) {
         let before = &self.known.told.begun;
         let file = if text.name == before.path { Some(text.clone()) } else { before.file.clone() };
@@ -75,7 +76,7 @@ impl Supervisor<'_> {
         Ok(Known { told, files: self.known.files.clone(), links })
     }
 
-    /// What was read at SIGHUP runs, or is to run next.
+    /// The policy that was read at SIGHUP runs now, or will run next.
     pub(super) fn note_read(&mut self, text: &Text, before: &Text) {
         let (wait_ns, guards, lines) = (None, Vec::new(), Vec::new());
         let (text, before, what, by) = (text.clone(), before.clone(), What::Hangup, By::default());
@@ -83,7 +84,7 @@ impl Supervisor<'_> {
         self.keeper.ask(Ask::Made);
     }
 
-    /// Takes a change back that the worker does not take back, or that waits while none runs.
+    /// Takes a change back if the worker fails to do so, or if no worker runs.
     pub(super) fn overdue(&mut self) {
         let now = self.now();
         if self.keeper.waits() != Some(0) {
