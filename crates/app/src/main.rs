@@ -48,8 +48,8 @@ enum Command {
     /// Shows in a minute what altq does: the same traffic through a FIFO and through altq
     #[cfg(feature = "experiments")]
     Demo(commands::demo::Args),
-    /// Reads a policy, and prints what is wrong with it and what it promises; or a case, and prints
-    /// what is wrong with it. Runs and changes nothing
+    /// Checks a policy, and prints errors and what it promises; or checks a case. Runs and changes
+    /// nothing
     Check(check::Args),
     /// Prints a policy of any language in the native language, or as tc commands
     Convert(convert::Args),
@@ -70,9 +70,9 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
-    /// Takes away what `altq run --detach` set up, and rules that a killed altq has left
+    /// Removes what `altq run --detach` set up, and rules that a killed altq has left
     Stop(commands::stop::Args),
-    /// Says whether a running altq shapes
+    /// Shows whether a running altq shapes
     Status(status::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
@@ -80,15 +80,15 @@ enum Command {
     Apply(apply::Args),
     /// Keeps a change that waits to be confirmed
     Confirm(apply::Plain),
-    /// Takes a change back that waits to be confirmed, or brings the policy before back
+    /// Takes back a change that waits to be confirmed, or brings back the previous policy
     Rollback(apply::Plain),
-    /// Prints what was changed: when, by whom, and what differed
+    /// Prints the changes of the policy: when, by whom, and what differed
     History(apply::Past),
-    /// Changes a class of a running altq, makes one, or takes one away
+    /// Changes, makes or removes a class of a running altq
     Class(edit::Class),
-    /// Makes a rule of a running altq, or takes one away
+    /// Makes or removes a rule of a running altq
     Match(edit::Match),
-    /// Writes the policy that runs into its file
+    /// Writes the running policy to its file
     Save(edit::Save),
     /// Shows what the classes of a running altq do, and their flows; or watches an interface
     Top(commands::top::Args),
@@ -97,11 +97,11 @@ enum Command {
     Web(commands::web::Args),
     /// Changes a link of a running altq
     Link(link::Args),
-    /// Gives subscribers their classes in a running altq, changes them, and takes them away
+    /// Makes, changes and removes classes of subscribers in a running altq
     Subscriber(subscriber::Args),
     /// Reserves rates for flows in a running altq, as long as there is room
     Reserve(reserve::Args),
-    /// Copies the packets that leave a class of a running altq into a pcap file
+    /// Copies the packets that leave a class of a running altq to a pcap file
     Tap(tap::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),

@@ -118,7 +118,7 @@ fn exceptions_belong_to_links_that_fail_closed() {
     std::fs::write(&folder, ONE).unwrap();
     for (options, why) in [
         (&["--except", "22"][..], "write --fail closed too"),
-        (&["--fail", "closed", "--detach"], "--fail closed is about loops"),
+        (&["--fail", "closed", "--detach"], "--fail closed concerns altq"),
         (&["--fail", "closed", "--except", "0"], "0 is not in 1..=65535"),
         (&["--fail", "shut"], "possible values: open, closed"),
     ] {

@@ -1,5 +1,5 @@
-//! `altq apply`, `altq confirm`, `altq rollback` and `altq history`: another policy takes the place
-//! of the one that runs, and is taken back unless it is confirmed (docs/apply.md).
+//! `altq apply`, `altq confirm`, `altq rollback` and `altq history`: replace the running policy,
+//! and take that back unless it is confirmed (docs/apply.md).
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::output;
 use crate::policy::{PolicyFile, print_findings};
 use crate::socket::{Socket, ask, fail};
 
-/// For how long guards are watched where nobody says it.
+/// The default time for which guards are watched.
 const WATCHED: Nanos = 10 * SECOND;
-/// How much longer than guards are watched a change waits for the command's own confirmation.
+/// A change waits for the command's own confirmation this much longer than guards are watched.
 const SPARE: Nanos = 30 * SECOND;
-/// How often the command looks whether a guard was broken.
+/// Time between two checks whether a guard was broken.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Options of `altq apply`.
@@ -33,19 +33,19 @@ pub struct Args {
     /// Applies this link of the policy only; the others stay as they are
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
-    /// Changes nothing, and says whether it could be done; with --diff exit code 3 if something
-    /// would change
+    /// Changes nothing, and tells whether the change is possible; with --diff the exit code is 3 if
+    /// something would change
     #[arg(long, conflicts_with_all = ["at"])]
     check: bool,
-    /// Prints what differs, a line each
+    /// Prints the differences, one line each
     #[arg(long)]
     diff: bool,
     #[command(flatten)]
     safely: Safely,
-    /// Takes the classes of subscribers and reservations away that do not fit any more
+    /// Removes the classes of subscribers and reservations that no longer fit
     #[arg(long)]
     evict: bool,
-    /// Waits until this time of the day, such as 03:00 or 03:00:30, or so long, such as 90s
+    /// Waits until this time of day, such as 03:00 or 03:00:30, or for this time, such as 90s
     #[arg(long, value_name = "TIME", value_parser = when)]
     at: Option<When>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub struct Safely {
     /// Takes the change back after this time, such as 60s, unless `altq confirm` comes before
     #[arg(long, value_name = "TIME", value_parser = wait)]
     confirm: Option<Nanos>,
-    /// Takes the change back as soon as this does not hold, as 'class NAME p99 < 20ms'; may be
+    /// Takes the change back as soon as this does not hold, such as 'class NAME p99 < 20ms'; may be
     /// given several times
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     guard: Vec<Guard>,
@@ -89,7 +89,7 @@ pub struct Past {
 enum When {
     /// After this time.
     In(Nanos),
-    /// At this time of the day, in seconds since midnight.
+    /// At this time of day, in seconds since midnight.
     Day(u32),
 }
 
@@ -144,7 +144,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let path = std::path::absolute(&args.policy.file).unwrap_or_else(|_| args.policy.file.clone());
     let written = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
     let language = args.policy.language.or_else(|| Language::of(&args.policy.file, written));
-    // A policy of several files goes as one.
+    // A policy of several files is sent as one text.
     let text = if policy.sources.texts.len() > 1 { altq_config::print(&policy).text } else { written.to_owned() };
     let asked = Apply {
         name: path.display().to_string(),
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         safe: args.safely.safe(),
     };
     if let Some(at) = args.at {
-        // What cannot be done is said now, and not in the night.
+        // If it is impossible, that is reported now, and not only at the given time.
         let check = Apply { check: true, safe: Safe::default(), ..asked.clone() };
         if let Err(fault) = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "apply", &check)) {
             return Ok(fail("apply", &fault));
@@ -182,7 +182,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(args.safely.done("apply", &mut client, &applied))
 }
 
-/// A policy may be longer than a request.
+/// The fault for a policy that is too long for a request.
 fn too_long(fault: Fault, bytes: usize) -> Fault {
     if bytes < altq_control::request::WRITE_LINE / 2 || fault.code != Code::Usage {
         return fault;
@@ -208,7 +208,8 @@ fn sleep_until(at: When) {
 }
 
 impl Safely {
-    /// What is asked for. Guards alone are confirmed by the command itself.
+    /// How the change has to be confirmed. With guards but without --confirm, the command itself
+    /// confirms it.
     pub fn safe(&self) -> Safe {
         let own = (!self.guard.is_empty()).then(|| self.watched() + SPARE);
         Safe { confirm_ns: self.confirm.or(own), guards: self.guard.clone() }
@@ -219,7 +220,7 @@ impl Safely {
         self.guard_for.unwrap_or(WATCHED).min(most)
     }
 
-    /// Says what has been done, and waits while guards are watched.
+    /// Prints what has been done, and waits while guards are watched.
     pub fn done(&self, command: &str, client: &mut Client, applied: &Applied) -> Exit {
         for note in &applied.notes {
             eprintln!("altq {command}: {note}");
@@ -241,7 +242,7 @@ impl Safely {
         }
     }
 
-    /// Waits while guards are watched. The change is confirmed at the end, unless the user is to do
+    /// Waits while guards are watched. At the end it confirms the change, unless the user must do
     /// that.
     fn watch(&self, command: &str, client: &mut Client, number: u64) -> Result<Exit, Fault> {
         let watched = Duration::from_nanos(self.watched());

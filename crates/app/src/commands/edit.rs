@@ -1,5 +1,5 @@
-//! `altq class`, `altq match` and `altq save`: one thing of the policy that runs is changed, and
-//! the policy is written back into its file (docs/apply.md).
+//! `altq class`, `altq match` and `altq save`: change one thing in the running policy, and write
+//! the policy back to its file (docs/apply.md).
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub struct Class {
 
 #[derive(Debug, clap::Subcommand)]
 enum OfClass {
-    /// Gives a class other words; those that are not named stay, and `no WORD` takes one away
+    /// Changes words of a class; words that are not named stay, and `no WORD` removes one
     Set {
         /// The class
         #[arg(value_name = "LINK/CLASS", value_parser = place)]
@@ -52,7 +52,7 @@ enum OfClass {
         #[command(flatten)]
         socket: Socket,
     },
-    /// Takes a class away that no rule leads to; its packets go to the default class
+    /// Removes a class to which no rule leads; its packets go to the default class
     Remove {
         /// The class
         #[arg(value_name = "LINK/CLASS", value_parser = place)]
@@ -81,7 +81,7 @@ enum OfMatch {
         /// The rule, such as: 'dport 80,443 -> web'
         #[arg(value_name = "RULE", required = true, num_args = 1..)]
         rule: Vec<String>,
-        /// Puts it behind all others
+        /// Adds it after all others
         #[arg(long)]
         last: bool,
         #[command(flatten)]
@@ -89,12 +89,12 @@ enum OfMatch {
         #[command(flatten)]
         socket: Socket,
     },
-    /// Takes a rule away
+    /// Removes a rule
     Remove {
         /// The link
         #[arg(value_name = "LINK")]
         link: String,
-        /// The rule as it stands in the policy
+        /// The rule as in the policy
         #[arg(value_name = "RULE", required = true, num_args = 1..)]
         rule: Vec<String>,
         #[command(flatten)]
@@ -232,15 +232,15 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
     }
 }
 
-/// Why a file is not written over: its policy is in several files.
+/// Why a file cannot be replaced: its policy is in several files.
 fn includes(file: &Path) -> Option<String> {
     let policy = altq_config::load(file, None).ok()?;
     (policy.sources.texts.len() > 1).then(|| format!("{} includes other files", file.display()))
 }
 
-/// Writes a file anew, so that a crash leaves the old one or the new one.
+/// Replaces a file, so that after a crash there is the old one or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // A link to the file stays one.
+    // A symbolic link to the file stays a link.
     let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mut beside = file.clone().into_os_string();
     beside.push(".new");

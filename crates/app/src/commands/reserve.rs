@@ -22,7 +22,7 @@ use shown::{Answered, Listed};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A reservation is a rate and a burst for some flows, below the class of the policy that has the word
-`reservations`. What others send does not delay its packets, and what it does not use others have.
+`reservations`. Packets of others do not delay its packets, and what it does not use goes to others.
 
 Exit codes: 0 done, 1 no altq answers, 2 the request is wrong, 5 refused, 6 not permitted.
 
@@ -40,9 +40,9 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Makes a reservation. With a key that is there already: changes it
+    /// Makes a reservation; if one with this key exists, changes it
     #[command(after_help = "\
-Where it is refused, nothing has changed; the reason, what is in the way and what would fit are
+If it is refused, nothing has changed; the reason, what is in the way and what would fit are
 printed, and the exit code is 5.
 
 Examples:
@@ -50,23 +50,23 @@ Examples:
   altq reserve add --flow 'proto=tcp dport=873' --flow 'proto=tcp sport=873' --rate 5Mbit/s \\
       --burst 30kbytes --excess borrow --key backup --for 2h")]
     Add(Add),
-    /// Changes a reservation in place. Where that is refused, it stands as it was
+    /// Changes a reservation in place; if that is refused, it stays as it is
     Modify(Modify),
     /// Starts the time to live of a reservation anew
     Refresh(Refresh),
-    /// Gives a reservation up
+    /// Ends a reservation
     Del(Del),
     /// Lists the reservations, and what room is left
     List(List),
-    /// Prints what happens from now on, a line of JSON each (altq.reserve-event/1): granted,
-    /// changed, expired, deleted, preempted
+    /// Prints events from now on, one line of JSON each (altq.reserve-event/1): granted, changed,
+    /// expired, deleted, preempted
     Watch(Watch),
 }
 
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// Packets that belong to it, in words such as `proto=udp src=10.0.1.1 dst=10.0.2.2
-    /// dport=5004`. May be given up to 64 times: the flows share the reservation
+    /// Packets that belong to it, such as `proto=udp src=10.0.1.1 dst=10.0.2.2 dport=5004`. May be
+    /// given up to 64 times: the flows share the reservation
     #[arg(long = "flow", value_name = "FLOW", required = true)]
     flows: Vec<Flow>,
     /// Its rate, such as 500kbit/s, counted from the IP header on
@@ -93,10 +93,10 @@ struct Add {
 struct Modify {
     #[command(flatten)]
     which: Which,
-    /// Other packets than before; may be given up to 64 times
+    /// The packets that belong to it from now on; may be given up to 64 times
     #[arg(long = "flow", value_name = "FLOW")]
     flows: Vec<Flow>,
-    /// Another rate, such as 800kbit/s; --burst belongs to it
+    /// Its new rate, such as 800kbit/s; must be given with --burst
     #[arg(long, value_name = "RATE", requires = "burst", value_parser = literal::rate_with_unit)]
     rate: Option<Rate>,
     /// What it may send at once from now on, such as 10kbytes
@@ -131,12 +131,12 @@ struct Del {
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only those below this class of the policy, CLASS or LINK/CLASS
+    /// Only reservations below this class of the policy, CLASS or LINK/CLASS
     #[arg(long, value_name = "CLASS")]
     within: Option<String>,
     #[command(flatten)]
     socket: Socket,
-    /// Prints JSON, a line for each class (altq.reservations/1)
+    /// Prints JSON, one line for each class (altq.reservations/1)
     #[arg(long)]
     json: bool,
 }
@@ -145,15 +145,15 @@ struct List {
 struct Watch {
     #[command(flatten)]
     socket: Socket,
-    /// It prints JSON in any case
+    /// Has no effect: it always prints JSON
     #[arg(long, hide = true)]
     json: bool,
 }
 
-/// What else a token bucket has, beside its rate and its burst.
+/// The parts of a token bucket other than rate and burst.
 #[derive(Debug, clap::Args)]
 struct Packets {
-    /// Its peak rate, which is not counted
+    /// Its peak rate, which is ignored
     #[arg(long, value_name = "RATE", requires = "rate", value_parser = literal::rate_with_unit)]
     peak: Option<Rate>,
     /// Smaller packets are charged as if they had so many bytes [default: 64]
@@ -176,16 +176,16 @@ impl Packets {
     }
 }
 
-/// What a reservation is asked for under.
+/// The other values of a reservation.
 #[derive(Debug, clap::Args)]
 struct Terms {
-    /// Packets beyond rate and burst: `borrow` lets them wait in the same queue for what others
-    /// leave, so the order stays; `default` sends them to the default class at once [default:
-    /// borrow]
+    /// What becomes of packets beyond rate and burst: with `borrow` they wait in the same queue for
+    /// bandwidth that others leave, so packets stay in order; with `default` they go to the default
+    /// class at once [default: borrow]
     #[arg(long, value_enum, value_name = "WHERE")]
     excess: Option<ExcessWord>,
-    /// The longest that a packet may wait that keeps to rate and burst, such as 20ms [default: as
-    /// the policy says]
+    /// The longest that packets within rate and burst may wait, such as 20ms [default: the policy's
+    /// delay]
     #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
     delay: Option<Nanos>,
     /// It ends after this time, such as 10m, unless it is refreshed [default: as long as the policy
@@ -208,8 +208,8 @@ struct Which {
 
 #[derive(Debug, clap::Args)]
 struct More {
-    /// Whose it is; only root, and the user that runs altq, may name others [default: uid:N, the
-    /// user who asks]
+    /// Its owner; only root, and the user that runs altq, may name others [default: uid:N, the user
+    /// who asks]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
     /// The class of the policy below which it is, CLASS or LINK/CLASS [default: the only one]
@@ -338,7 +338,7 @@ fn list(list: &List) -> anyhow::Result<Exit> {
         Err(fault) => return Ok(fail("reserve", &fault)),
     };
     if list.json {
-        // As they came: a later altq may say more.
+        // They are printed unchanged, because a later altq may have more fields.
         let whole: serde_json::Value = serde_json::from_str(&json)?;
         for place in whole["places"].as_array().into_iter().flatten() {
             output::print_json(place)?;
@@ -369,7 +369,7 @@ fn watch(watch: &Watch) -> anyhow::Result<Exit> {
         };
         line.push(b'\n');
         match out.write_all(&line).and_then(|()| out.flush()) {
-            // The reader of the pipe has gone, which is no error.
+            // The reader of the pipe has gone, which is not an error.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Ok),
             written => written.context("stdout cannot be written")?,
         }

@@ -70,24 +70,24 @@ pub struct Args {
     /// Stops after this time, such as 30s [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
-    /// Sets links with `path kernel` up and ends; `altq stop` takes them away
+    /// Sets up links with `path kernel` and ends; `altq stop` removes them
     #[arg(long, conflicts_with_all = ["json", "quiet", "interval", "duration", "subscribers", "supervise"])]
     #[arg(conflicts_with_all = ["socket", "no_socket", "group", "socket_mode"])]
     detach: bool,
-    /// Runs with real-time priority (SCHED_FIFO) and keeps idle processors from sleeping, so that
-    /// timers stay exact on a busy machine and packets are seen at once on an idle one
+    /// Runs with real-time priority (SCHED_FIFO) and keeps idle processors from sleeping: timers
+    /// stay exact on a busy machine, and packets are handled at once on an idle one
     #[arg(long)]
     realtime: bool,
-    /// The processors that the loops run on, counted from 0: each loop on one, in turn [default:
-    /// any]
+    /// The processors on which the loops run, counted from 0: each loop gets one of them, in turn
+    /// [default: any]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     processors: Vec<usize>,
-    /// Looks for packets for this time before it sleeps, at most 20us: packets that follow each
-    /// other closely are seen sooner, for more work of the processor
+    /// Polls for packets for this time, at most 20us, before it sleeps: packets that follow each
+    /// other closely are handled sooner, but the processor works more
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = spin)]
     spin: Nanos,
-    /// Carries bridges by AF_XDP instead of packet sockets: `auto` where the kernel and both
-    /// interfaces can, `on` or not at all
+    /// Carries bridges by AF_XDP instead of packet sockets: with `auto` if the kernel and both
+    /// interfaces can do it; with `on`, otherwise nothing runs
     #[arg(long, value_enum, value_name = "WHEN", default_value = "off")]
     xdp: Choice,
     /// Prints no tables: only what changes, on standard error
@@ -104,13 +104,14 @@ pub struct Args {
     /// Mode of the control socket's file; with 0666 every user may read counters
     #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = mode)]
     socket_mode: u32,
-    /// Room for the classes of so many subscribers, with queues of 50 packets each
+    /// Reserves room for the classes of so many subscribers, with queues of 50 packets each
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     subscribers: u32,
-    /// Shapes in a process of its own, which is watched and started again; prints no tables
+    /// Shapes in a separate process, which is watched and started again if it ends; prints no
+    /// tables
     #[arg(long, conflicts_with = "json")]
     supervise: bool,
-    /// With --supervise: a worker that is silent for so long is killed, so that packets pass
+    /// With --supervise: kills a worker that is silent for this time, so that packets pass
     /// [default: 150ms]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     watchdog: Option<Nanos>,
@@ -118,29 +119,28 @@ pub struct Args {
     /// if there is one]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// With --supervise: the worker keeps all rights, and may open files and start programs
+    /// With --supervise: lets the worker keep all rights, open files and start programs
     #[arg(long, conflicts_with = "user")]
     unconfined: bool,
     #[command(flatten)]
     fail: fail::Args,
-    /// Memory for the history that `altq top` shows, of all links together, such as 64Mbytes; 0:
-    /// nobody watches classes and flows
+    /// Memory for the history of `altq top`, for all links together, such as 64Mbytes; with 0,
+    /// classes and flows are not watched
     #[arg(long, value_name = "SIZE", default_value = "16Mbytes", value_parser = history)]
     history: u64,
-    /// The descriptor of the history's memory, which a supervisor gives its worker
+    /// The descriptor of the history's memory (set by a supervisor)
     #[arg(long, hide = true, requires = "worker")]
     worker_history: Option<i32>,
-    /// What a supervisor gives its worker as standard input
+    /// What the standard input of a worker is (set by a supervisor)
     #[arg(long, hide = true, value_parser = ["socket", "alone"])]
     worker: Option<String>,
-    /// The descriptor by which a worker claims the frames of bridges, which the kernel forwards
-    /// otherwise
+    /// The descriptor by which a worker claims the frames of bridges (set by a supervisor)
     #[arg(long, hide = true, requires = "worker")]
     claim: Option<i32>,
-    /// Folder in which altq keeps which policy comes back [default: /var/lib/altq]
+    /// Folder in which altq keeps the policies that it may go back to [default: /var/lib/altq]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Says to a worker that it will be given the reservations of the one before
+    /// A worker will be sent the reservations of the previous one (set by a supervisor)
     #[arg(long, hide = true, requires = "worker")]
     awaits_reservations: bool,
 }
@@ -163,7 +163,7 @@ impl From<Choice> for Xdp {
     }
 }
 
-/// The longest time to look for packets: to be woken takes about as long.
+/// The longest time to poll for packets: waking up takes about as long.
 const SPIN: Nanos = 20_000;
 
 fn spin(word: &str) -> Result<Nanos, String> {
@@ -173,7 +173,7 @@ fn spin(word: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Packets for which each subscriber gets room in each link.
+/// The packets for which each subscriber gets room in each link.
 const QUEUE: usize = 50;
 
 fn patience(word: &str) -> Result<Nanos, String> {
@@ -183,8 +183,8 @@ fn patience(word: &str) -> Result<Nanos, String> {
     }
 }
 
-/// The least and the most memory for the history, in bytes. With 10,000 busy classes five minutes
-/// take 60 MB.
+/// The range of the memory for the history, in bytes. Five minutes of 10,000 busy classes take 60
+/// MB.
 const HISTORY: std::ops::RangeInclusive<u64> = 1_000_000..=4_000_000_000;
 
 fn history(word: &str) -> Result<u64, String> {
@@ -257,7 +257,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let tuning = Tuning { interval: Some(args.interval), room, flows, ..Tuning::default() };
     let (see, seen) = watched.unzip();
     let (processors, xdp) = (args.processors.clone(), args.xdp.into());
-    // Whoever may start no program takes no rules away: the supervisor does.
+    // A confined worker cannot start programs, so the supervisor removes the rules.
     let leave_rules = args.worker.is_some() && !args.unconfined;
     let patience = args.watchdog.unwrap_or(supervise::PATIENCE);
     let claim = args.claim.map(|number| Claim::inherited(number, patience)).transpose();
@@ -277,7 +277,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(socket) => socket,
         Err(exit) => return Ok(exit),
     };
-    // Whoever is confined opens it no more.
+    // It must be opened before the worker is confined.
     let kept = args.worker_history.and_then(monitors::inherited);
     if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
@@ -331,13 +331,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::of_link(&error));
     }
     match printed {
-        // The reader of the pipe has gone, which is no error.
+        // The reader of the pipe has gone, which is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         printed => printed.map(|()| Exit::Ok).context("stdout cannot be written"),
     }
 }
 
-/// The options about altq's own loops that were given.
+/// The given options that concern altq's own loops.
 fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
     let given = [
         ("--realtime", args.realtime),
@@ -349,7 +349,7 @@ fn of_loops(args: &Args) -> impl Iterator<Item = &'static str> {
     given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
 }
 
-/// Why an option has no place beside the others.
+/// Why an option does not fit to the others.
 fn misplaced(args: &Args) -> Option<String> {
     if args.policy.file.as_os_str() == "-" {
         let why = "the policy is read again at SIGHUP, which standard input cannot be";
@@ -359,7 +359,7 @@ fn misplaced(args: &Args) -> Option<String> {
         && let Some(option) = of_loops(args).next()
     {
         return Some(format!(
-            "{option} is about loops of altq's own, but with --detach the kernel alone executes the links; leave one \
+            "{option} concerns altq's own loops, but with --detach the kernel alone executes the links; leave one \
              of the two out"
         ));
     }
@@ -370,17 +370,18 @@ fn misplaced(args: &Args) -> Option<String> {
         [("--watchdog", args.watchdog.is_some()), ("--user", args.user.is_some()), ("--unconfined", args.unconfined)];
     let (option, _) = of_workers.into_iter().find(|(_, given)| *given)?;
     let supervised = args.supervise || args.worker.is_some();
-    (!supervised).then(|| format!("{option} is about a worker, and there is none without --supervise; write that too"))
+    (!supervised).then(|| format!("{option} concerns a worker, and there is none without --supervise; write that too"))
 }
 
-/// Says which links are left out, and which options change nothing.
+/// Prints which links are left out, and which options have no effect.
 fn said_of_links(args: &Args, policy: &Policy, links: &[&Link]) {
     if args.link.is_none() && links.iter().all(|link| link.device.is_some()) {
         for link in policy.links.iter().filter(|link| link.device.is_none()) {
             eprintln!("altq run: link {} has no device, so it is left out", link.name);
         }
     }
-    // --realtime keeps processors awake whoever works, and --xdp is said where bridges are opened.
+    // --realtime also helps the kernel, because processors stay awake. --xdp is reported where
+    // bridges are opened.
     let idle = of_loops(args).find(|option| ["--spin", "--processors"].contains(option));
     if let Some(option) = idle
         && links.iter().all(|link| link.path() == Some(Path::Kernel))
@@ -389,7 +390,7 @@ fn said_of_links(args: &Args, policy: &Policy, links: &[&Link]) {
     }
 }
 
-/// Sets links up that the kernel executes, and leaves them.
+/// Sets up links that the kernel executes, and leaves them.
 fn detach(links: &[&Link]) -> Exit {
     if let Some(link) = links.iter().find(|link| link.path() != Some(Path::Kernel)) {
         eprintln!(
@@ -430,8 +431,8 @@ fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, S
     }
 }
 
-/// Makes the control socket, or takes the supervisor's. If nobody has chosen its path, altq runs
-/// without it where it cannot be made, and says so.
+/// Makes the control socket, or takes the supervisor's. If it cannot be made at the default path,
+/// that is printed, and altq runs without it.
 fn socket(args: &Args) -> Result<Option<Opened>, Exit> {
     let (path, chosen) = args.socket.path();
     let wanted = Wanted { path: &path, group: args.group.as_deref(), mode: args.socket_mode };
@@ -454,8 +455,8 @@ fn socket(args: &Args) -> Result<Option<Opened>, Exit> {
     }
 }
 
-/// Prints the snapshots of the loops until the loops end or the time is over, and reads the policy
-/// again after SIGHUP.
+/// Prints the loops' snapshots until the loops end or the time is over, and reads the policy again
+/// after SIGHUP.
 fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Option<&Wire>) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
     let mut out = io::stdout().lock();

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(fault) => return Ok(fail("stat", &fault)),
     };
     if args.json {
-        // It is printed as it comes: a document about many classes is large.
+        // It is printed as it comes, because a document about many classes is large.
         return match client.ask("stat", &Fields { link, format: "json", width: None }) {
             Ok(json) => output::print(&(json + "\n")).map(|()| Exit::Ok),
             Err(fault) => Ok(fail("stat", &fault)),

@@ -9,13 +9,13 @@ use crate::exit::Exit;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of the link that `altq run --detach` set up, or the interface whose rules a killed altq
-    /// has left [default: all that stand here without a process]
+    /// has left [default: all that have no process]
     #[arg(value_name = "LINK")]
     link: Option<String>,
 }
 
-/// Runs the command: takes away what `altq run --detach` set up in this network namespace, and
-/// rules of the firewall that a killed process has left, which may hold packets back.
+/// Runs the command: removes what `altq run --detach` set up in this network namespace, and rules
+/// of the firewall that a killed process has left, which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (all, rules) = (detached()?, left());
     let named = |name: &str| args.link.as_ref().is_none_or(|link| link == name);

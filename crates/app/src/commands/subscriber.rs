@@ -1,5 +1,5 @@
-//! `altq subscriber`: classes of subscribers in a running altq (docs/service.md). For hooks of
-//! RADIUS, DHCP and PPP: the same again changes nothing.
+//! `altq subscriber`: classes of subscribers in a running altq (docs/service.md). It is made for
+//! hooks of RADIUS, DHCP and PPP: repeating a command changes nothing.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -33,14 +33,14 @@ enum What {
         /// `LINK[/CLASS]=WORDS…`
         #[arg(value_name = "ID addr=… LINK=…", required_unless_present = "bulk", num_args = 1..)]
         words: Vec<String>,
-        /// Reads subscribers from a file, or from standard input with `-`: one a line, in the same
-        /// words
+        /// Reads subscribers from a file, or from standard input with `-`: one on each line, in the
+        /// same words
         #[arg(long, value_name = "FILE", conflicts_with = "words")]
         bulk: Option<PathBuf>,
         #[command(flatten)]
         more: More,
     },
-    /// Takes the classes of subscribers away
+    /// Removes the classes of subscribers
     Del {
         /// The subscribers
         #[arg(value_name = "ID", required = true)]
@@ -102,7 +102,7 @@ fn list(more: &More) -> anyhow::Result<Exit> {
     if more.json {
         output::print_json(&list)?;
     } else {
-        // In the words of `--bulk`.
+        // The list has the format of `--bulk`.
         output::print(&list.subscribers.iter().map(written).collect::<String>())?;
     }
     Ok(Exit::Ok)
@@ -121,7 +121,7 @@ fn written(subscriber: &Written) -> String {
     line + "\n"
 }
 
-/// Asks for all, as many at a time as a request may have.
+/// Sends all items, in requests of at most the allowed number.
 fn all<T>(more: &More, items: &[T], one: impl Fn(&mut Client, &[T]) -> Result<Report, Fault>) -> Result<Report, Fault> {
     let mut client = more.socket.connect()?;
     let mut sum = Report::default();
@@ -134,11 +134,11 @@ fn all<T>(more: &More, items: &[T], one: impl Fn(&mut Client, &[T]) -> Result<Re
     Ok(sum)
 }
 
-/// Sets some subscribers. A request that would be too long is sent in halves.
+/// Sets some subscribers. A request that would be too long is divided into halves.
 fn set(client: &mut Client, subscribers: &[Written]) -> Result<Report, Fault> {
     let fields = Set { subscribers };
     let size = serde_json::to_vec(&fields).map_err(|error| Fault::new(Code::Failed, error.to_string()))?.len();
-    // With room for the other fields of the request.
+    // 100 bytes are for the other fields of the request.
     if size + 100 <= WRITE_LINE || subscribers.len() < 2 {
         return ask(client, "subscriber.set", &fields);
     }
@@ -155,7 +155,7 @@ fn delete(client: &mut Client, ids: &[String]) -> Result<Report, Fault> {
     ask(client, "subscriber.del", &Del { ids })
 }
 
-/// Says what has become of a request.
+/// Prints the outcome of a request.
 fn told(more: &More, asked: Result<Report, Fault>) -> anyhow::Result<Exit> {
     let report = match asked {
         Ok(report) => report,
@@ -182,11 +182,11 @@ fn text(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Reads a subscriber from each line. Empty lines, and what stands behind `#`, say nothing. All are
-/// checked before the first is sent.
+/// Reads a subscriber from each line. Empty lines, and text after `#`, are ignored. All are checked
+/// before the first is sent.
 fn lines(text: &str) -> Result<Vec<Written>, String> {
     let mut subscribers = Vec::new();
-    // In which line each of them is.
+    // The line of each subscriber.
     let mut places: HashMap<String, usize> = HashMap::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split_once('#').map_or(line, |(before, _)| before);
@@ -266,7 +266,7 @@ mod tests {
         };
         let up = place("up", Some("homes"), None, Some("rate 2Mbit/s ceil 10Mbit/s"));
         assert_eq!(one.classes, [place("down", None, Some(50_000_000), None), up]);
-        // As a shell hands over what was quoted, as it is listed, and as a line of many.
+        // Quoted in a shell, as in the list, and as a line of `--bulk`.
         assert_eq!(read(["4711", text.split_once(' ').unwrap().1].into_iter()).unwrap(), one);
         assert_eq!(written(&one), format!("{text}\n"));
         assert_eq!(lines(&format!("# all of them\n\n{text} # the first\n")).unwrap(), [one]);

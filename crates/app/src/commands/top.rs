@@ -1,5 +1,5 @@
-//! `altq top`: what the classes of a running altq do, with their flows (docs/top.md); or what is
-//! seen at an interface that nobody shapes, or in a capture.
+//! `altq top`: shows what the classes of a running altq do, with their flows (docs/top.md); or the
+//! traffic of an interface that nobody shapes, or of a capture.
 
 #[cfg(feature = "experiments")]
 mod file;
@@ -24,16 +24,16 @@ pub struct Args {
     /// This link only [default: all links]
     #[arg(long, value_name = "NAME")]
     pub link: Option<String>,
-    /// Prints what there is now, and ends
+    /// Prints the present figures, and ends
     #[arg(long)]
     pub once: bool,
-    /// Prints JSON, a line each second (altq.top/1; altq.watch/1 where nobody shapes)
+    /// Prints JSON, one line each second (altq.top/1; altq.watch/1 if nobody shapes)
     #[arg(long)]
     pub json: bool,
-    /// Shows what was so long ago, such as -90s, -10m or -2h, from the history
+    /// Shows an earlier time from the history, such as -90s, -10m or -2h
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = ago)]
     pub at: Option<Nanos>,
-    /// The time that figures are about, in seconds: 1, 10 or 60
+    /// The window of the figures, in seconds: 1, 10 or 60
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = window)]
     pub window: u32,
     /// The class whose flows are shown [default: the link]
@@ -52,10 +52,10 @@ pub struct Args {
     #[arg(long)]
     pub ascii: bool,
     #[cfg(feature = "top")]
-    /// Draws without colours; so does the environment's NO_COLOR
+    /// Draws without colours; also set by NO_COLOR in the environment
     #[arg(long)]
     pub no_color: bool,
-    /// Watches an interface that need not be shaped: its largest protocols and hosts
+    /// Watches an interface, shaped or not: its largest protocols and hosts
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "class", "link", "file", "remote"])]
     pub interface: Option<String>,
     /// Shows the packets of a capture (pcap or pcapng) as if they came now
@@ -70,15 +70,16 @@ pub struct Args {
     #[arg(long, requires = "policy")]
     pub language: Option<Language>,
     #[cfg(feature = "experiments")]
-    /// With --file: how much faster than they came
+    /// With --file: how many times faster than the packets came
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed, requires = "file")]
     pub speed: f64,
-    /// Shows what `altq top` on this host says, by ssh
+    /// Shows the figures of `altq top` on this host, by ssh
     #[arg(long, value_name = "HOST", value_parser = host)]
     pub remote: Option<String>,
     #[command(flatten)]
     pub socket: Socket,
-    /// With --json: with what each class got in each second of the last minute, at first
+    /// With --json: the first document also has what each class got in each second of the last
+    /// minute
     #[arg(long, hide = true)]
     pub lines: bool,
 }
@@ -128,7 +129,7 @@ fn ago(word: &str) -> Result<Nanos, String> {
     }
 }
 
-/// A class's name goes to another host's shell.
+/// Checks the name of a class, because it is passed to another host's shell.
 fn name(word: &str) -> Result<String, String> {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     match !word.is_empty() && word.chars().all(good) {
@@ -172,7 +173,7 @@ impl Args {
         }
     }
 
-    /// Whether figures are shown once: those of another time do not change.
+    /// Whether figures are shown only once. Figures of the past do not change, so these are.
     fn is_once(&self) -> bool {
         self.once || self.at.is_some() && self.form() != Form::Screen
     }

@@ -24,7 +24,7 @@ pub struct Args {
     /// and names: there is no login
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8017")]
     listen: SocketAddr,
-    /// A further name by which this server may be called, beside `localhost` and its address
+    /// A further name of this server, in addition to `localhost` and its address
     #[arg(long = "host", value_name = "NAME", value_parser = name)]
     hosts: Vec<String>,
     /// Memory for the history, such as 64Mbytes
@@ -32,9 +32,9 @@ pub struct Args {
     history: usize,
 }
 
-/// The least memory of a history: a minute of a hundred classes.
+/// The smallest memory of a history: a minute of a hundred classes.
 const LEAST: u64 = 1_000_000;
-/// The most.
+/// The largest memory of a history.
 const MOST: u64 = 4_000_000_000;
 
 fn memory(text: &str) -> Result<usize, String> {
@@ -76,7 +76,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if !address.ip().is_loopback() {
         eprintln!("altq web: whoever reaches {address} can read all names and counters; there is no login");
     }
-    // A first answer before clients are answered. Where altq does not run yet, it is asked again.
+    // altq is asked once before clients are answered. If it does not run yet, it is asked again
+    // later.
     if let Some(fault) = feed.look(&board) {
         eprintln!("altq web: {fault}; it is asked again every second");
     }

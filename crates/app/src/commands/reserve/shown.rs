@@ -1,4 +1,4 @@
-//! Answers about reservations as people read them.
+//! Prints answers about reservations for people.
 
 use altq_engine::units::Rate;
 use altq_reserve::{Excess, Flow, Op, Tspec};
@@ -22,7 +22,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// A line for what is done.
+    /// A line for a granted request.
     pub fn granted_text(&self, op: Op) -> String {
         let mut line = format!("reservation {}", self.id.unwrap_or_default());
         if let Some(key) = &self.key {
@@ -43,7 +43,7 @@ impl Answered {
         line + &format!(", {}\n", ends(self.expires_s))
     }
 
-    /// A line for what is refused: why, what is in the way, and what would fit.
+    /// A line for a refused request: why, what is in the way, and what would fit.
     pub fn refused_text(&self) -> String {
         let mut line = format!("refused: {}", self.reason.as_deref().unwrap_or("no reason is given"));
         if let Some(bottleneck) = &self.bottleneck {
@@ -69,13 +69,13 @@ fn ends(seconds: Option<f64>) -> String {
     }
 }
 
-/// The reservations of all classes for them.
+/// The reservations of all classes for reservations.
 #[derive(Debug, Deserialize)]
 pub struct Listed {
     pub places: Vec<Place>,
 }
 
-/// Those below one class (`altq.reservations/1`).
+/// The reservations below one class (`altq.reservations/1`).
 #[derive(Debug, Deserialize)]
 pub struct Place {
     link: String,

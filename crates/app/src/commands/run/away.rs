@@ -1,4 +1,4 @@
-//! Answers on the control socket while no worker shapes, in the supervisor.
+//! Answers on the control socket in the supervisor, while no worker shapes.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -24,7 +24,7 @@ pub struct Away {
 }
 
 impl Away {
-    /// Answers about these links, of which no packets are shaped for a reason; `closed`: packets of
+    /// Answers about these links, which are not shaped for `reason`. `closed`: whether packets of
     /// those that altq itself executes do not pass.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Away {
         Ok(Away { reason, stop, thread: Some(thread) })
     }
 
-    /// Another reason.
+    /// Changes the reason.
     pub fn tell(&self, reason: &str) {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason.to_owned();
     }
@@ -79,7 +79,7 @@ impl Service for AwayAnswers {
         let reason = self.reason();
         let since_s = self.since.elapsed().as_secs();
         let link = |(name, by): &(String, By)| {
-            // Qdiscs of the kernel shape whoever runs.
+            // Links that the kernel executes are shaped even without a worker.
             let (state, reason) = match by {
                 By::Kernel => (KERNEL, None),
                 By::Nfqueue | By::Bridge if self.closed => (BLOCKED, Some(reason.clone())),
@@ -102,7 +102,7 @@ impl AwayAnswers {
         self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What everything but the status is answered with.
+    /// The answer to everything but `status`.
     fn fault(&self) -> Fault {
         let by_kernel = self.names.iter().all(|(_, by)| *by == By::Kernel);
         let what = match (by_kernel, self.closed) {

@@ -5,13 +5,13 @@ use altq_dataplane::confine::{Needs, User, confine};
 
 use crate::exit::Exit;
 
-/// The user that a worker becomes where nobody names one, if there is such a user.
+/// The default user that a worker becomes, if there is such a user.
 const USER: &str = "altq";
 /// Where the host lists its users.
 const USERS: &str = "/etc/passwd";
 
 /// Gives up the user, capabilities, files and system calls that loops of these links do not need.
-/// `name` is the user to become; `realtime` whether loops have real-time priority.
+/// `name`: the user to become. `realtime`: whether loops have real-time priority.
 ///
 /// # Errors
 /// The exit code, after a message: there is no such user, or the process may not become it.
@@ -33,11 +33,11 @@ pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool) -> Result<()
     Ok(())
 }
 
-/// The user to become; `None` to stay who this is.
+/// The user to become; `None`: stay the same user.
 fn user(name: Option<&str>) -> Result<Option<User>, String> {
     let root = rustix::process::geteuid().is_root();
     if name.is_none() && !root {
-        // Somebody else has chosen the user.
+        // Whoever started altq has chosen the user.
         return Ok(None);
     }
     let users = std::fs::read_to_string(USERS).unwrap_or_default();
@@ -50,7 +50,7 @@ fn user(name: Option<&str>) -> Result<Option<User>, String> {
     }
 }
 
-/// A user in a list as of passwd(5).
+/// A user in a list in the format of passwd(5).
 fn find_user(users: &str, name: &str) -> Option<User> {
     let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<&str>>());
     let fields = lines.find(|fields| fields.first() == Some(&name))?;

@@ -1,10 +1,10 @@
-//! What becomes of packets while nobody shapes: they pass unshaped, or nearly nothing passes
+//! What becomes of packets while nobody shapes: they pass unshaped, or almost all are dropped
 //! (docs/service.md).
 
 use altq_config::Link;
 use altq_dataplane::{Error as LinkError, Fail};
 
-/// The port that passes where nobody names one: ssh's, so that an operator is not locked out.
+/// The default exception: the port of ssh, so that an operator is not locked out.
 const EXCEPT: u16 = 22;
 
 /// Options of `altq run` about packets that nobody shapes.
@@ -15,8 +15,8 @@ pub struct Args {
     /// nothing passes but the ports of --except, ARP and neighbour discovery
     #[arg(long, value_enum, value_name = "HOW", default_value = "open")]
     fail: How,
-    /// With --fail closed: ports of TCP and UDP, of either end, whose packets pass nevertheless
-    /// [default: 22]
+    /// With --fail closed: ports of TCP and UDP, source or destination, whose packets pass
+    /// nevertheless [default: 22]
     #[arg(long, value_name = "PORT,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     except: Vec<u16>,
 }
@@ -28,12 +28,12 @@ enum How {
 }
 
 impl Args {
-    /// True if nothing passes while nobody shapes, but for the exceptions.
+    /// True if only the exceptions pass while nobody shapes.
     pub fn is_closed(&self) -> bool {
         self.fail == How::Closed
     }
 
-    /// The same for the loops.
+    /// The options in the form that the data plane takes.
     pub fn fail(&self) -> Fail {
         match self.fail {
             How::Open => Fail::Open,
@@ -41,11 +41,11 @@ impl Args {
         }
     }
 
-    /// Why an option has no place beside the others.
+    /// Why an option does not fit to the others.
     pub fn misplaced(&self) -> Option<String> {
         let lost = !self.except.is_empty() && !self.is_closed();
         lost.then(|| {
-            "--except is about links that fail closed, and these fail open; write --fail closed too".to_owned()
+            "--except concerns links that fail closed, and these fail open; write --fail closed too".to_owned()
         })
     }
 
@@ -70,11 +70,11 @@ impl Args {
         if by_kernel { what + " where the kernel does not shape" } else { what }
     }
 
-    /// Takes away at an end that was asked for what holds packets back, which loops leave however
-    /// they end. Where links fail open nothing is left; with a supervisor that does it.
+    /// With `--fail closed`, loops leave the rules that hold packets back. At an end that was asked
+    /// for this removes them; with a supervisor, the supervisor does.
     ///
     /// # Errors
-    /// [`LinkError::Steering`] if rules stay.
+    /// [`LinkError::Steering`] if rules cannot be removed.
     pub fn lift(&self, links: &[&Link], supervised: bool) -> Result<(), LinkError> {
         if self.is_closed() && !supervised { altq_dataplane::sweep(links) } else { Ok(()) }
     }

@@ -1,5 +1,5 @@
 //! The memory of the history, which outlives a worker: the supervisor makes it and hands each
-//! worker the descriptor. Its size is fixed, and the kernel gives pages for what was written only.
+//! worker the descriptor. Its size is fixed, but it takes pages only for what was written.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use altq_monitor::records::{Kept, LEAST, Records, Write};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// Makes the memory, for a supervisor. Nobody can make it larger or smaller.
+/// Makes the memory, for a supervisor. Its size cannot be changed.
 ///
 /// # Errors
 /// Those of memfd_create(2).
@@ -23,11 +23,11 @@ pub fn make(size: u64) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
-/// A descriptor that programs inherit which are started while this lives.
+/// A descriptor that is inherited by programs that are started while this exists.
 pub struct Lent<'a>(BorrowedFd<'a>);
 
 impl<'a> Lent<'a> {
-    /// Lets programs inherit it.
+    /// Makes it inheritable.
     ///
     /// # Errors
     /// That of fcntl(2).
@@ -36,7 +36,7 @@ impl<'a> Lent<'a> {
         Ok(Lent(lent.as_fd()))
     }
 
-    /// Its number, which is the same in the other program.
+    /// Its number, which is the same in the started program.
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
@@ -44,7 +44,8 @@ impl<'a> Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        // If this fails, other programs of the supervisor inherit what they do not know.
+        // If this fails, other programs that the supervisor starts inherit it as well, and ignore
+        // it.
         let _ = fcntl_setfd(self.0, FdFlags::CLOEXEC);
     }
 }
@@ -74,30 +75,30 @@ impl Memory {
         Ok(Memory { file, records, kept })
     }
 
-    /// What was kept of a link; once.
+    /// Takes what was kept of a link.
     pub fn kept(&mut self, link: &str) -> Option<Kept> {
         self.kept.remove(link)
     }
 
-    /// A link's classes have these names now.
+    /// Sets the names of a link's classes.
     pub fn set_names(&mut self, link: &str, names: &[String]) {
         let writes = self.records.set_names(link, names);
         self.write(writes);
     }
 
-    /// Keeps a second.
+    /// Writes a second of a link.
     pub fn second(&mut self, link: &str, slice: &Slice) {
         let writes = self.records.second(link, slice);
         self.write(writes);
     }
 
-    /// Keeps a quarter of a minute.
+    /// Writes a quarter of a minute of a link.
     pub fn quarter(&mut self, link: &str, slice: &Slice) {
         let writes = self.records.quarter(link, slice);
         self.write(writes);
     }
 
-    /// If the kernel has no page left, a view of the past lacks something, and nothing else does.
+    /// If the kernel has no page left, only the history lacks something.
     fn write(&self, writes: impl IntoIterator<Item = Write>) {
         for (at, bytes) in writes {
             let _ = self.file.write_all_at(&bytes, at);
@@ -126,7 +127,7 @@ mod tests {
         let kept = open().kept("wan").unwrap();
         assert_eq!((kept.seconds.len(), kept.quarters.len()), (1, 1));
         assert_eq!((&kept.seconds[0].0, &*kept.seconds[0].1), (&slice(1), &["link".to_owned(), "a".to_owned()][..]));
-        // It has the size that it was made with.
+        // Its size stays that with which it was made.
         assert!(ftruncate(&memory, 1 << 20).is_err());
         let lent = Lent::new(&memory).unwrap();
         assert_eq!(lent.number(), memory.as_raw_fd());

@@ -26,8 +26,8 @@ pub fn reload(args: &Args, live: &Live, wire: Option<&Wire>) {
         Ok(told) => told,
         Err(error) => {
             return eprintln!(
-                "altq run: SIGHUP: the supervisor did not send the policy of {file} ({error}); the \
-                              policy that runs stays"
+                "altq run: SIGHUP: the supervisor did not send the policy of {file} ({error}); the policy that runs \
+                 stays"
             );
         }
     };

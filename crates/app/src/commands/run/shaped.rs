@@ -9,9 +9,9 @@ use altq_engine::units::{Nanos, Rate};
 
 /// A link that runs, with what its policy promises.
 pub struct Shaped {
-    /// The link. A number that no class has has an empty name.
+    /// The link. A number without a class has an empty name.
     pub link: Arc<Link>,
-    /// For each class, the rate that it can count on; `None` where nothing is guaranteed.
+    /// For each class, its guarantee; `None` if it has none.
     pub guaranteed: Vec<Option<Rate>>,
     /// For each class, the highest rate that it may reach.
     pub ceiling: Vec<Rate>,
@@ -19,7 +19,7 @@ pub struct Shaped {
     pub waits: Vec<Waits>,
 }
 
-/// The longest that packets of a class may wait; `None` where nothing is promised.
+/// The longest that packets of a class may wait; `None` if nothing is promised.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waits {
     /// A packet of a source that keeps to the class's guarantee.
@@ -29,7 +29,7 @@ pub struct Waits {
 }
 
 impl Shaped {
-    /// Works out what a link promises.
+    /// Computes what a link promises.
     pub fn new(link: Arc<Link>) -> Shaped {
         let (whole, kept) = without_gaps(&link);
         let promises = Promises::new(&whole);

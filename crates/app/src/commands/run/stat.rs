@@ -26,7 +26,7 @@ struct LinkStat {
     /// What executes the link: `nfqueue`, `bridge` or `kernel`.
     path: &'static str,
     at_ns: u64,
-    /// The same moment by this host's clock of the day, in ns since 1970.
+    /// The same moment by the wall clock, in ns since 1970.
     unix_ns: u64,
     interval_ns: u64,
     last: bool,
@@ -41,7 +41,7 @@ struct LinkStat {
 struct LoopStat {
     /// How often it waited and was woken.
     wake_ups: u64,
-    /// How often a timer had passed then, and how late it was on average.
+    /// How often it was woken by a timer, and how late that was on average.
     timers: u64,
     timer_late_mean_ns: u64,
     timer_late_total_ns: u64,
@@ -56,7 +56,7 @@ struct DeviceStat {
     received_frames: u64,
     received_bytes: u64,
     sent_frames: u64,
-    /// All frames that were lost here; the next four fields divide them by cause.
+    /// All frames that were lost here. The next four fields divide them by cause.
     device_dropped: u64,
     missed: u64,
     unreadable: u64,
@@ -77,7 +77,7 @@ struct Class {
     received_bytes: u64,
     sent_packets: u64,
     sent_bytes: u64,
-    /// The bytes that the link charged for them, which guarantees are about.
+    /// The bytes that the link charged for them, the unit of guarantees.
     sent_wire_bytes: u64,
     dropped: BTreeMap<&'static str, u64>,
     marked_packets: u64,
@@ -207,7 +207,7 @@ fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: u
     })
 }
 
-/// A moment of CLOCK_MONOTONIC by the clock of the day, in ns since 1970.
+/// A time of CLOCK_MONOTONIC as a time of the wall clock, in ns since 1970.
 pub fn unix(at: u64) -> u64 {
     let read = |id| {
         let time = clock_gettime(id);

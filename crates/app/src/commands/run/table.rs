@@ -12,7 +12,7 @@ use crate::{output, tree};
 pub enum Screen {
     /// A file or a pipe: tables follow one another.
     Plain,
-    /// A terminal: each table is drawn over the one before.
+    /// A terminal: each table is drawn over the previous one.
     Terminal {
         /// True if headings are printed bold.
         color: bool,
@@ -65,7 +65,7 @@ fn rows(shaped: &Shaped, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
         let (Some(stat), Some(named)) = (snapshot.classes.get(class), named) else { continue };
         let counters = &stat.counters;
         let asked = shaped.guaranteed.get(class).copied().flatten();
-        // The last table is about the whole run.
+        // The last table covers the whole run.
         let sojourn = if last { &stat.sojourn_total } else { &stat.sojourn };
         let time =
             |per_cent| if sojourn.count() == 0 { "-".to_owned() } else { output::time(sojourn.percentile(per_cent)) };
@@ -87,8 +87,8 @@ fn rows(shaped: &Shaped, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
     rows
 }
 
-/// Rates of a class in bit/s, by its own bytes and by charged bytes: over the interval, or with
-/// `last` over the whole run.
+/// Rates of a class in bit/s, in own bytes and in charged bytes: over the interval, or with `last`
+/// over the whole run.
 fn rates(snapshot: &Snapshot, class: usize, last: bool) -> (u64, u64) {
     let Some(stat) = snapshot.classes.get(class) else { return (0, 0) };
     if !last {

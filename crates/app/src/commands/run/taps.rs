@@ -1,4 +1,4 @@
-//! The taps of links that run, one each.
+//! The taps of running links, at most one for each.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,13 +16,13 @@ use super::live::Live;
 /// The taps, by link.
 #[derive(Default)]
 pub struct Taps {
-    /// The file for the next one.
+    /// The file for the next tap.
     given: Option<OwnedFd>,
     taps: BTreeMap<String, Tapping>,
 }
 
 impl Taps {
-    /// Takes the file for the tap that is to begin.
+    /// Takes the file for the tap that begins next.
     pub fn give(&mut self, file: OwnedFd) {
         self.given = Some(file);
     }
@@ -30,7 +30,7 @@ impl Taps {
     /// Answers a client.
     ///
     /// # Errors
-    /// There is no such link, class or tap; another one taps the link; the kernel executes it.
+    /// There is no such link, class or tap; the link is tapped already; or the kernel executes it.
     pub fn answer(&mut self, live: &Live, tap: Tap, peer: &Peer) -> Result<Tapped, Fault> {
         match tap {
             Tap::Begin { link, class, size_bytes, snaplen } => {
@@ -40,8 +40,8 @@ impl Taps {
                     let fault = Fault::refused(format!("link `{link}` is tapped already"));
                     return Err(fault.help("end the other `altq tap` first"));
                 }
-                // A tap that has ended takes itself out of the loop as it is dropped, and would
-                // take the next one out.
+                // The old tap must be dropped first: when it is dropped, it removes the loop's tap,
+                // which could be the new one.
                 self.taps.remove(&link);
                 let tap = live.tap(&link, wanted, File::from(file)).map_err(|error| failed(&link, &error))?;
                 let tap = tap.ok_or_else(|| failed(&link, &"it has no loop"))?;
@@ -69,7 +69,7 @@ fn failed(link: &str, why: &dyn std::fmt::Display) -> Fault {
     Fault::new(Code::Failed, format!("link `{link}` cannot be tapped: {why}"))
 }
 
-/// What is copied of a link.
+/// What a tap of a link must copy.
 fn wanted(live: &Live, name: &str, class: Option<&str>, size: u64, snaplen: u32) -> Result<Wanted, Fault> {
     let state = live.lock();
     let Some(link) = state.roster.link(name) else {
@@ -85,14 +85,14 @@ fn wanted(live: &Live, name: &str, class: Option<&str>, size: u64, snaplen: u32)
     Ok(Wanted { classes, snaplen: snaplen as usize, size, made_up: path == Some(Path::Nfqueue) })
 }
 
-/// By its number, whether a class is the one of this name or stands below it.
+/// By number: whether a class is the one of this name or below it.
 fn below(link: &Link, class: &str) -> Result<Vec<bool>, Fault> {
     let Some(top) = link.class(class).filter(|_| !class.is_empty()) else {
         let fault = Fault::usage(format!("link `{}` has no class `{class}`", link.name));
         return Err(fault.help("`altq stat` lists them"));
     };
     let mut found = vec![false; link.spec.classes.len()];
-    // Parents stand before their children.
+    // Parents come before their children.
     for (at, of) in link.spec.classes.iter().enumerate() {
         let inside = at == top as usize || at > 0 && found.get(of.parent as usize).is_some_and(|inside| *inside);
         if let Some(found) = found.get_mut(at) {

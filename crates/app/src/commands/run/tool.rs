@@ -1,4 +1,4 @@
-//! Counters of a link that runs, as other tools print them.
+//! Counters of a running link in the formats of other tools.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use clap::ValueEnum;
 use super::live::{Live, Shown};
 use crate::stat_format::Format;
 
-/// Classes that are read at a time: the loop of the link sends and receives nothing meanwhile. 256
-/// take about a tenth of a millisecond.
+/// How many classes are read at a time. The loop of the link sends and receives nothing meanwhile:
+/// 256 classes take about a tenth of a millisecond.
 const PART: usize = 256;
-/// How long a loop may take to be asked. It is woken, and asks between two packets.
+/// How long a loop may take to answer. It is woken, and answers between two packets.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The counters of these links in a format of `--stat`.
@@ -33,7 +33,7 @@ pub fn text(format: &str, of: &[Shown], live: &Live) -> Result<Text, Fault> {
     for shown in of {
         let stat = read(shown, live)?;
         if of.len() > 1 {
-            // Forms of other tools do not name the link.
+            // Formats of other tools do not name the link.
             made.text += &format!("# link {}\n", stat.name);
         }
         made.text += &format.text(&stat);
@@ -66,14 +66,14 @@ fn read((shaped, snapshot): &Shown, live: &Live) -> Result<LinkStat, Fault> {
     Ok(LinkStat::gather(link, &names, &settings, link.spec.default, &whole, told, span))
 }
 
-/// Asks the loop of a link something about its engine.
+/// Lets the loop of a link call a function with its engine, and returns the result.
 fn ask<T: Send + 'static>(
     live: &Live,
     link: &str,
     look: impl FnOnce(&Engine) -> T + Send + 'static,
 ) -> Result<T, Fault> {
     let (send, receive) = mpsc::channel();
-    // Whoever asked may have given up.
+    // The thread that asked may have given up.
     live.reach().look(link, Box::new(move |engine: &Engine| _ = send.send(look(engine))));
     receive
         .recv_timeout(PATIENCE)

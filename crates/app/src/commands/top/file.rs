@@ -1,8 +1,8 @@
-//! A capture shown as if its packets came now: its largest protocols and hosts, or the classes of a
-//! policy that its packets belong to.
+//! Shows a capture as if its packets came now: its largest protocols and hosts, or the classes of a
+//! policy to which its packets belong.
 //!
-//! Packets are sorted into classes and nothing else: none waits, and each counts as sent when it
-//! was captured. So what a class got is what was offered to it.
+//! Packets are only sorted into classes: none waits, and each counts as sent when it was captured.
+//! So what a class got is what was offered to it.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::policy::load_policy;
 
-/// Flows of a class in a document.
+/// The most flows of a class in a document.
 const FLOWS: usize = 10;
 
 /// Plays a capture.
@@ -110,12 +110,12 @@ enum Event<'a> {
     Packet(Nanos, &'a Key),
     /// A second is over.
     Second(Nanos),
-    /// It is over.
+    /// The capture is over.
     End(Nanos),
 }
 
-/// Plays the packets of a capture at their times, or with `--once` at once, until `tell` says
-/// false.
+/// Plays the packets of a capture at their times, or with `--once` without waiting, until `tell`
+/// returns false.
 fn play(args: &Args, capture: &Capture, mut tell: impl FnMut(Event<'_>) -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let (begun, mut second) = (Instant::now(), SECOND);
     let wait = |until: Nanos| {
@@ -147,7 +147,7 @@ struct Sorted {
     engine: Engine,
     monitor: Monitor,
     departures: Departures,
-    /// By class: what its own packets were.
+    /// By class: counters of its own packets.
     own: Vec<Counters>,
     unclassified: u64,
     since: Nanos,
@@ -194,7 +194,7 @@ impl Sorted {
         }
     }
 
-    /// Ends a second. `class` is the one whose flows are told; `None`: all.
+    /// Ends a second, and returns a document. `class`: the class whose flows it has; `None`: all.
     fn second(&mut self, now: Nanos, window: u32, class: Option<&str>) -> Option<Top> {
         let tree = self.monitor.tree().clone();
         let mut counters = self.own.clone();

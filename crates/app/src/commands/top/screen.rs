@@ -22,7 +22,7 @@ use crate::socket::fail;
 
 /// Time between two documents.
 const EACH: Duration = Duration::from_secs(1);
-/// Columns of a table where nobody says how wide it may be.
+/// The default width of a table, in columns.
 const WIDTH: u16 = 100;
 
 impl From<Column> for Sort {
@@ -57,7 +57,7 @@ fn look(args: &Args) -> Look {
     Look { ascii: args.ascii || !is_utf8(), color: !no_color && args.form() == Form::Screen }
 }
 
-/// An empty screen as the options want it.
+/// An empty screen with the given options.
 pub fn screen(args: &Args) -> Screen {
     let view = View { sort: args.sort.into(), filter: args.filter.clone(), ..View::default() };
     let window = match args.window {
@@ -78,7 +78,7 @@ pub fn seconds(window: Window) -> u32 {
     }
 }
 
-/// Columns of a table.
+/// The width of a table, in columns.
 pub fn width() -> u16 {
     output::width().and_then(|width| u16::try_from(width).ok()).unwrap_or(WIDTH)
 }
@@ -92,14 +92,13 @@ pub fn table(args: &Args, document: Top) -> anyhow::Result<bool> {
         text += &plain::table(&mut screen, width());
         text.push('\n');
     }
-    // A line's end is added there.
+    // The end of the last line is added when it is printed.
     text.pop();
     text.pop();
     output::line(&text)
 }
 
-/// Shows what the control socket says: in a table, again and again where it is not to be once, or
-/// on a screen.
+/// Shows what the control socket answers: in a table, repeatedly unless `--once`, or on a screen.
 pub fn local(args: &Args, client: Client, mut wanted: Wanted, first: Top) -> anyhow::Result<Exit> {
     let mut client = Some(client);
     wanted.line_s = args.at.is_none().then_some(60);
@@ -133,7 +132,7 @@ pub fn local(args: &Args, client: Client, mut wanted: Wanted, first: Top) -> any
     Ok(Exit::Ok)
 }
 
-/// Asks once a second, and at once when something else is wanted.
+/// Asks once a second, and immediately when something else is wanted.
 fn ask_again(
     args: &Args,
     mut client: Option<Client>,
@@ -144,13 +143,13 @@ fn ask_again(
     loop {
         let told = match again(args, &mut client, &wanted) {
             Ok(document) => {
-                // What is known already is not told again.
+                // From now on only the last second of each line is needed.
                 wanted.line_s = args.at.is_none().then_some(1);
                 News::Top(Box::new(document))
             }
             Err(fault) => {
                 wanted.line_s = args.at.is_none().then_some(60);
-                // A class that has gone has no flows.
+                // The class is gone, so it has no flows.
                 wanted.class = None;
                 News::Trouble(fault.to_string())
             }
@@ -160,7 +159,7 @@ fn ask_again(
         }
         match asked.recv_timeout(EACH) {
             Ok(first) => {
-                // Of several keys the last one counts.
+                // If several keys were pressed, the last one counts.
                 let (window, class) = asked.try_iter().last().unwrap_or(first);
                 (wanted.window_s, wanted.class) = (seconds(window), class);
             }
@@ -170,7 +169,7 @@ fn ask_again(
     }
 }
 
-/// Shows on a screen what another host says.
+/// Shows the figures of another host on a screen.
 pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     let mut screen = screen(args);
     let mut window = screen.window;
@@ -179,7 +178,7 @@ pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     show(&mut screen, &shown, |screen| {
         if screen.window != window {
             window = screen.window;
-            // One after the other: what the first says is of the other window.
+            // The old one must end first: its documents have the old window.
             running = None;
             match listen(args, host, window, news.clone()) {
                 Ok(next) => running = Some(next),
@@ -192,12 +191,12 @@ pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What ends a reader of another host's figures when it is dropped.
+/// Ends the reader of another host's figures when it is dropped.
 struct Listening(OwnedFd);
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Its thread waits for its end. It may have ended.
+        // Its thread waits for its end. An error means that it has ended already.
         let _ = pidfd_send_signal(&self.0, Signal::TERM);
     }
 }

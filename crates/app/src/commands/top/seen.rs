@@ -1,4 +1,4 @@
-//! What is seen where nobody shapes: the largest protocols and hosts of an interface or a capture.
+//! Shows traffic that nobody shapes: the largest protocols and hosts of an interface or a capture.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 #[cfg(feature = "top")]
@@ -22,19 +22,20 @@ use crate::output;
 /// The most hosts and protocols of a document.
 const MOST: usize = 100;
 
-/// What is seen, as JSON.
+/// The traffic as JSON.
 #[derive(Debug, Serialize)]
 struct Document {
     schema: &'static str,
     of: String,
-    /// The seconds that it is about.
+    /// The number of seconds that it covers.
     seconds: u64,
     bytes: u64,
     packets: u64,
     protocols: Vec<Entry>,
     /// Bytes that are not certain to belong to one of the protocols.
     other_protocols_bytes: u64,
-    /// Hosts as senders and receivers; so together they have twice the bytes of IP.
+    /// Hosts as senders and receivers, so all hosts together have twice the bytes of the IP
+    /// packets.
     hosts: Vec<Entry>,
     other_hosts_bytes: u64,
 }
@@ -83,7 +84,7 @@ fn document(of: &str, watch: &Watch, window: Option<Window>) -> Option<Document>
     })
 }
 
-/// A number that strangers do not know: they choose what is seen.
+/// A secret seed: strangers choose the packets, so they must not know it.
 pub fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -119,13 +120,13 @@ pub fn interface(args: &Args, interface: &str) -> anyhow::Result<Exit> {
     })
 }
 
-/// Shows what a watch has seen. It is given each second, and whether that is the last time; false
-/// if nobody looks any more.
+/// Shows what a watch has seen. It is called each second, with whether that is the last time. It
+/// returns false if nobody looks any more.
 type Show<'a> = &'a mut dyn FnMut(&Watch, bool) -> anyhow::Result<bool>;
 
 /// Shows what `feed` sees.
 pub fn shown(args: &Args, of: &str, feed: impl FnOnce(Show<'_>) -> anyhow::Result<()> + Send) -> anyhow::Result<Exit> {
-    // Once: all that was seen.
+    // With `--once`: everything that was seen.
     let chosen = |seconds: u32| (!args.once).then(|| window(seconds));
     match args.form() {
         Form::Json => feed(&mut |watch, last| match document(of, watch, chosen(args.window)) {

@@ -1,4 +1,4 @@
-//! Documents of a running altq: by its control socket, or by ssh from another host.
+//! Gets documents of a running altq: by its control socket, or by ssh from another host.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -17,10 +17,10 @@ use crate::socket::fail;
 
 /// Time between two documents.
 const EACH: Duration = Duration::from_secs(1);
-/// How long the first second of a run is waited for.
+/// How long to wait for the first second of a run.
 const FIRST: Duration = Duration::from_secs(4);
 
-/// What is asked of the control socket.
+/// The fields of the request `top`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ struct Time {
     at_ns: u64,
 }
 
-/// Asks, and waits for the first second of a run.
+/// Asks for a document. At the start of a run, waits for its first second.
 fn ask(client: &mut Client, wanted: &Wanted) -> Result<String, Fault> {
     let end = Instant::now() + FIRST;
     loop {
@@ -82,7 +82,7 @@ fn read(json: &str) -> Result<Top, Fault> {
         .map_err(|error| Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})")))
 }
 
-/// Shows what the control socket says.
+/// Shows what the control socket answers.
 pub fn socket(args: &Args) -> anyhow::Result<Exit> {
     let mut client = match args.socket.connect() {
         Ok(client) => client,
@@ -99,7 +99,7 @@ pub fn socket(args: &Args) -> anyhow::Result<Exit> {
         loop {
             let times = serde_json::from_str(&json).ok();
             if before.is_none() || times != before {
-                // A reader of a pipe that has gone ends it.
+                // If the reader of the pipe has gone, it ends.
                 if !output::line(&json)? {
                     return Ok(Exit::Ok);
                 }
@@ -133,10 +133,10 @@ fn local(_: &Args, _: Client, _: Wanted, _: Top) -> anyhow::Result<Exit> {
     Ok(Exit::Unsupported)
 }
 
-/// Asks once more, on a connection that may have gone.
+/// Asks again, on a connection that may be lost.
 ///
 /// # Errors
-/// What is wrong; it may be right the next time.
+/// What is wrong. The next call may succeed.
 #[cfg(feature = "top")]
 pub fn again(args: &Args, client: &mut Option<Client>, wanted: &Wanted) -> Result<Top, Fault> {
     let open = match client {
@@ -145,7 +145,7 @@ pub fn again(args: &Args, client: &mut Option<Client>, wanted: &Wanted) -> Resul
     };
     let answer = open.ask("top", wanted);
     if answer.as_ref().is_err_and(|fault| fault.code == Code::Failed) {
-        // Of a worker that has ended, perhaps.
+        // Perhaps the worker at the other end has ended: the next call connects again.
         *client = None;
     }
     read(&answer?)
@@ -157,7 +157,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Starts it. `lines`: with what each class got in the last minute.
+    /// Starts it. `lines`: whether the first document has what each class got in the last minute.
     ///
     /// # Errors
     /// There is no ssh here.
@@ -185,7 +185,7 @@ impl Remote {
             command.arg("--lines");
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // A screen would be spoilt by what ssh says: it is shown when ssh has ended.
+        // Messages of ssh would spoil a screen, so they are shown when ssh has ended.
         command.stderr(if args.form() == Form::Screen { Stdio::piped() } else { Stdio::inherit() });
         let mut child = command.spawn().map_err(|error| anyhow::anyhow!("ssh cannot be started: {error}"))?;
         let Some(out) = child.stdout.take() else { anyhow::bail!("ssh has no output") };
@@ -199,7 +199,7 @@ impl Remote {
         Ok(pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?)
     }
 
-    /// Why it has ended: its exit code, and the last line of what it said.
+    /// Why it has ended: its exit code, and the last line of its messages.
     pub fn ended(mut self) -> (Exit, String) {
         let mut said = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
@@ -224,7 +224,7 @@ impl Drop for Remote {
     }
 }
 
-/// Shows what `altq top` on another host says.
+/// Shows the figures of `altq top` on another host.
 pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     if args.form() == Form::Screen {
         return remote_screen(args, host);
