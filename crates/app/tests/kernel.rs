@@ -48,7 +48,7 @@ fn check_says_which_path_and_why() {
     let said = |policy: &str, name: &str| text(&altq(&["check"], Some(&File::new(name, policy))).stdout);
     let kernel = said(HTB, "kernel");
     assert!(kernel.contains("path       kernel: as the policy says"), "{kernel}");
-    assert!(kernel.contains("kernel     htb holds a burst as a time"), "{kernel}");
+    assert!(kernel.contains("kernel     htb counts a burst as a time"), "{kernel}");
     let open = said(&HTB.replace("path kernel", ""), "open");
     assert!(
         open.contains("path       nfqueue: keeps every word; the kernel could execute this link as well"),

@@ -148,7 +148,7 @@ fn ended(tapped: &Tapped) -> Exit {
     };
     eprintln!("altq tap: {} in {} bytes{why}", count(tapped.packets), tapped.bytes);
     if tapped.missed > 0 {
-        eprintln!("altq tap: {} more were not copied, because the file was written too slowly", count(tapped.missed));
+        eprintln!("altq tap: {} were not copied, because the file was written too slowly", count(tapped.missed));
     }
     match tapped.ended.as_deref() {
         Some("asked" | "size" | "closed") | None => Exit::Ok,
