@@ -37,7 +37,8 @@ pub struct Args {
     /// Ends when the file has this size, such as 500kB, 10MB or 1GB (powers of 1000)
     #[arg(long, value_name = "SIZE", default_value = "10MB", value_parser = size)]
     size: u64,
-    /// The most bytes to keep of each packet. With `device IF`, altq itself sees only the first 192 bytes
+    /// The most bytes to keep of each packet. With `device IF`, altq itself sees only the first 192
+    /// bytes
     #[arg(long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN)))]
     snaplen: u32,

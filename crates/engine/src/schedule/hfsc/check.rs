@@ -107,8 +107,8 @@ fn sum(
     let message = format!("the `{word}` curves below {of} add up to {need}{when}; it has {have}");
     let place = At::Word(*class, word);
     let finding = if view.overcommit {
-        let help = "when all of them have traffic, some get less than their curve; a class for which `altq check` prints \
-                    a delay still gets its own";
+        let help = "when all of them have traffic, some get less than their curve; a class for which `altq check` \
+                    prints a delay still gets its own";
         Finding::warning(code, place, message).help(help)
     } else {
         Finding::error(code, place, message).help("lower a curve, or write `overcommit` in the link")
