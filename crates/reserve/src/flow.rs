@@ -251,7 +251,7 @@ mod tests {
             ("dport=80 dport=81", "twice"),
             ("dport=+80", "no port"),
             ("dport=65536", "no port"),
-            ("src=10.0.0.1/8", "behind the length"),
+            ("src=10.0.0.1/8", "after the length"),
             ("src=10.0.0.0/33", "no address"),
             ("src=10.0.0.0/+8", "no address"),
             ("src=10.0.0.0/", "no address"),

@@ -187,7 +187,7 @@ impl Builder<'_> {
         let by_flow = given.any("hash").is_none_or(|hash| hash == Value::Choice("flow"));
         self.fixed(class, "sfq", "hash", by_flow, "a queue for each flow, not for each host");
         let back = given.any("new-flow").is_none_or(|place| place == Value::Choice("back"));
-        self.fixed(class, "sfq", "new-flow", back, "new flows behind the others");
+        self.fixed(class, "sfq", "new-flow", back, "new flows after the others");
         let perturb = given.time("perturb").unwrap_or(0);
         self.fixed(
             class,
