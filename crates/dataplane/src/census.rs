@@ -1,8 +1,8 @@
 //! Counting the classes of a link a few at a time, between packets.
 //!
 //! A walk over 100,000 classes takes tens of milliseconds, in which no packet would leave. So a
-//! loop counts [`PIECE`] classes in each of its turns. What was counted goes to another thread,
-//! which adds it up ([`Totals`](crate::stats::Totals)).
+//! loop counts only [`PIECE`] classes in each of its turns. Another thread adds the counts up
+//! ([`Totals`](crate::stats::Totals)).
 
 use altq_engine::Engine;
 use altq_engine::packet::Packet;
@@ -14,12 +14,12 @@ use altq_monitor::FlowCounters;
 use crate::flows::{Flows, Taken};
 use crate::stats::Own;
 
-/// Classes that are counted in one turn of a loop. It takes about as long as two batches of
+/// How many classes are counted in one turn of a loop. That takes about as long as two batches of
 /// packets.
 pub const PIECE: usize = 256;
 
-/// With more classes than this, the memory of a class that has sent few packets is given back. A
-/// [`Sketch`] takes 5 KB.
+/// With more classes than this, the [`Sketch`] (5 KB) of a class that has sent few packets is
+/// freed.
 const KEPT: usize = 4096;
 /// Few packets.
 const FEW: u64 = 256;
@@ -32,7 +32,8 @@ pub struct Census {
     removed: Vec<ClassId>,
     /// The flows of these packets, if somebody watches.
     pub flows: Option<Flows>,
-    /// Counts for each one that is shown, and how many are left until the next one that is.
+    /// How many counts there are for each one that is shown, and how many are left until the next
+    /// one that is shown.
     each: u32,
     left: u32,
     begun: Option<Begun>,
@@ -55,20 +56,20 @@ pub struct Counted {
     pub classes: Vec<Own>,
     /// Numbers whose classes were removed since the last count.
     pub removed: Vec<ClassId>,
-    /// Whether this count is shown, or is only for those who watch.
+    /// Whether this count is shown in a snapshot, or is only for those who watch.
     pub shown: bool,
     /// What the classes' flows have sent.
     pub flows: Taken,
 }
 
 impl Census {
-    /// For so many classes. Of `each` counts one is shown.
+    /// A census of so many classes. One of `each` counts is shown in a snapshot.
     pub fn new(classes: usize, each: u32) -> Census {
         let sojourn = vec![Sketch::default(); classes];
         Census { sojourn, removed: Vec::new(), flows: None, each, left: each, begun: None }
     }
 
-    /// There are numbers for so many classes now.
+    /// Makes room for class numbers below `classes`.
     pub fn grow(&mut self, classes: usize) {
         self.sojourn.resize_with(classes.max(self.sojourn.len()), Sketch::default);
         if let Some(flows) = &mut self.flows {
@@ -76,7 +77,7 @@ impl Census {
         }
     }
 
-    /// A packet of a class has left after this time.
+    /// A packet of a class has left after waiting for this time.
     #[inline]
     pub fn departed(&mut self, class: ClassId, packet: &Packet, waited: Nanos) {
         if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
@@ -116,8 +117,8 @@ impl Census {
         self.begun.is_some()
     }
 
-    /// Counts the next classes, at most so many. Returns all when the last one is counted.
-    /// `wire_bytes` says what a class has sent on a wire that is emulated.
+    /// Counts the next classes, at most so many. Returns all counts when the last class is counted.
+    /// `wire_bytes` returns what a class has sent on an emulated wire.
     pub fn count(
         &mut self,
         engine: &Engine,

@@ -1,8 +1,8 @@
 //! The flows of the packets that leave, by class, as a loop counts them for those who watch.
 //!
-//! What makes packets one flow is in their headers, which the loop reads when a packet arrives. It
-//! is kept beside the packet until that leaves, because only then it is known that it was sent, in
-//! which class, and with which DSCP.
+//! A packet's flow is in its headers, which the loop reads when the packet arrives. It is kept
+//! until the packet leaves, because only then it is known that the packet was sent, in which class,
+//! and with which DSCP.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -11,8 +11,8 @@ use altq_engine::packet::Packet;
 use altq_engine::spec::ClassId;
 use altq_monitor::{Departures, FlowCounters, FlowKey, Summary};
 
-/// Counters that come back to the loop together, and how many such parcels it takes at a time: as
-/// many classes as it counts in one turn.
+/// How many counters come back to the loop in one parcel, and how many parcels it takes at a time:
+/// for as many classes as it counts in one turn.
 const PARCEL: usize = 64;
 const PARCELS: usize = 4;
 
@@ -37,7 +37,7 @@ pub struct Taken {
 
 impl Flows {
     /// For classes with numbers below `classes`, of which at most `most` have counters at a time,
-    /// and packets with handles below `handles`. Nobody may know the seed.
+    /// and packets with handles below `handles`. The seed must be secret.
     pub fn new(classes: usize, most: usize, seed: u64, handles: usize) -> Flows {
         let (give, back) = mpsc::channel();
         let departures = Departures::new(classes, most, seed);
@@ -56,7 +56,7 @@ impl Flows {
         self.arriving = FlowKey::of(key);
     }
 
-    /// It, or a part of it, waits under this handle.
+    /// The admitted packet, or a part of it, waits under this handle.
     #[inline]
     pub fn waits(&mut self, handle: u32) {
         match self.waiting.get_mut(handle as usize) {
@@ -80,14 +80,14 @@ impl Flows {
         }
     }
 
-    /// A class was removed. What its flows have sent is the link's, as its counters are, of which
-    /// no flow is listed then.
+    /// A class was removed. What its flows have sent counts for the link, like its counters,
+    /// without listed flows.
     pub fn removed(&mut self, class: ClassId) {
         let counters = self.departures.take_class(class);
         self.departures.give_back(counters);
     }
 
-    /// Takes what the flows of a class have sent since they were taken last, if it has sent.
+    /// Takes what the flows of a class have sent since the last call, if it has sent anything.
     pub fn take(&mut self, class: ClassId) -> Option<FlowCounters> {
         self.departures.take_class(class)
     }
@@ -113,7 +113,7 @@ impl Taken {
         while !counters.is_empty() {
             let rest = counters.split_off(counters.len().min(PARCEL));
             let parcel = std::mem::replace(&mut counters, rest).into_iter().map(|(_, counters)| counters).collect();
-            // Without a loop nobody needs them.
+            // If the loop has ended, nobody needs them.
             let _ = self.back.as_ref().map(|back| back.send(parcel));
         }
         summaries
@@ -142,7 +142,7 @@ mod tests {
         flows.departed(1, &packet(9, 700));
         flows.departed(1, &Packet { dscp: 46, ..packet(0, 100) });
         flows.departed(2, &packet(4, 300));
-        // What was never admitted is no flow.
+        // A packet that was never admitted has no flow.
         flows.departed(2, &packet(15, 1));
         let taken: Vec<_> = (0..3).filter_map(|class| Some((class, flows.take(class)?))).collect();
         assert!(flows.take(1).is_none());

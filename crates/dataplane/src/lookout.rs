@@ -1,4 +1,4 @@
-//! Sees the packets of an interface that nobody need shape: their headers, and how long they are.
+//! Watches the packets of an interface, shaped or not: their headers and lengths.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,12 +12,12 @@ use crate::running::find;
 use crate::sys::packet::Listener;
 use crate::sys::wait::now;
 
-/// Bytes of a frame that are looked at: headers, with those of tunnels.
+/// How many bytes of a frame are read: enough for the headers, including those of tunnels.
 const HEAD: usize = 256;
-/// Frames between two looks at the clock.
+/// The number of frames between two readings of the clock.
 const BATCH: usize = 256;
 
-/// Sees all that comes in at an interface and leaves by it.
+/// Watches what comes in at an interface and leaves by it.
 #[derive(Debug)]
 pub struct Lookout {
     name: String,
@@ -26,8 +26,8 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    /// On an interface of the calling thread's network namespace. What is not for this host is seen
-    /// only where the interface is promiscuous.
+    /// Watches an interface of the calling thread's network namespace. Frames for other hosts are
+    /// seen only if the interface is promiscuous.
     ///
     /// # Errors
     /// [`Error::NoInterface`]; [`Error::NotPermitted`] without CAP_NET_RAW.
@@ -37,12 +37,13 @@ impl Lookout {
         Ok(Lookout { name: interface.to_owned(), listener, fragments: FragmentCache::new() })
     }
 
-    /// The time of day for packets: CLOCK_MONOTONIC.
+    /// The time of packets: CLOCK_MONOTONIC.
     pub fn now() -> Nanos {
         now()
     }
 
-    /// Tells the time, key and length (from the IP header on) of packets until a time has come.
+    /// Calls `see` with the time, key and length (from the IP header on) of each packet until the
+    /// given time.
     ///
     /// # Errors
     /// [`Error::Interface`]: the interface is down or gone.

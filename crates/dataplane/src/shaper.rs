@@ -44,8 +44,8 @@ pub const LONGEST: Nanos = pacer::SEEN_LATE;
 /// A class number that does not exist: packets for it are dropped with the reason `no_class`.
 const NO_CLASS: ClassId = ClassId::MAX;
 
-/// A number that nobody outside can know. It is made of the system's random bytes, which the
-/// standard library takes for the keys of its hash tables.
+/// A number that nobody outside can know. It is made from the system's random bytes, which the
+/// standard library uses for the keys of its hash tables.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -55,31 +55,31 @@ pub type Look = Box<dyn FnOnce(&Engine) + Send>;
 
 /// What another thread asks of a loop, between two packets.
 pub(crate) enum Ask {
-    /// To be looked at.
+    /// To call a function with its engine.
     Look(Look),
-    /// To copy packets that leave, in place of a tap before.
+    /// To copy packets that leave; replaces an earlier tap.
     Tap(Box<Tap>),
-    /// To copy none any more.
+    /// To stop copying.
     Untap,
 }
 
 /// Settings of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes that the slots of packets may take. The kernel provides memory only for slots that are
+    /// The most bytes for the slots of packets. The kernel provides memory only for slots that are
     /// used.
     pub memory: usize,
     /// Time between snapshots; `None`: only one at the end.
     pub interval: Option<Nanos>,
-    /// Packets that the queues of classes to come may hold together: there are slots for them.
+    /// How many packets the queues of future classes may hold in all: there are slots for them.
     pub room: usize,
-    /// Classes that may have counters of flows at a time, 5.9 kB each; 0: nobody watches flows.
-    /// Whoever does needs a count each second, however far apart snapshots are.
+    /// The most classes that have counters of flows at a time, 5.9 kB each; 0: flows are not
+    /// watched. If they are, there is a count each second, even if snapshots are further apart.
     pub flows: usize,
 }
 
 impl Tuning {
-    /// For each snapshot, the counts; and the time between two counts.
+    /// The number of counts for each snapshot, and the time between two counts.
     fn counts(&self) -> (u32, Option<Nanos>) {
         let seconds = if self.flows > 0 { self.interval.map_or(1, |interval| interval.div_ceil(SECOND)) } else { 1 };
         let each = u32::try_from(seconds).unwrap_or(u32::MAX).max(1);
@@ -119,7 +119,7 @@ pub struct Shaper<E, O = DeviceOutput> {
     octets: Vec<u8>,
     /// Packets that the engine has handed over and the edge has not taken yet.
     leaving: Vec<u32>,
-    /// When the last bit of each of them leaves, if the output knows that.
+    /// When the last bit of each of these packets leaves, if the output knows that.
     ends: Vec<Nanos>,
     /// Why the edge did not take all of them.
     blocked: Option<Blocked>,
@@ -133,15 +133,15 @@ pub struct Shaper<E, O = DeviceOutput> {
     next_count: Option<Nanos>,
     /// Changes to be made while the loop runs.
     changes: Option<Receiver<Vec<Change>>>,
-    /// Functions that are to look at the engine.
+    /// Functions to be called with the engine.
     looks: Option<Receiver<Look>>,
-    /// What else other threads ask of it.
+    /// Other requests of other threads.
     asks: Option<Receiver<Ask>>,
     /// Copies packets that leave.
     tap: Option<Box<Tap>>,
     /// Bytes that the link has charged for packets that have left the engine.
     charged: u64,
-    /// Shows them to another thread.
+    /// Shows to another thread how much was sent and whether packets wait.
     gauge: Option<Gauge>,
 }
 
@@ -177,8 +177,8 @@ impl<O: Output> Transmitter for Batch<'_, O> {
 }
 
 impl<E: Edge> Shaper<E> {
-    /// A loop for `link` on `edge`, before a device that takes packets whenever it is given some.
-    /// `interface` is the name of the interface at which packets come in, for rules that name one.
+    /// A loop for `link` on `edge`, for a device that accepts packets at any time. `interface` is
+    /// the name of the interface at which packets come in, for rules that name one.
     ///
     /// # Errors
     /// [`Error::Spec`] if the engine refuses the link.
@@ -262,9 +262,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         })
     }
 
-    /// Makes the loop apply changes that come by this channel, those that come together in one
-    /// turn. No packet leaves between them. A change that the engine refuses changes nothing; the
-    /// sender has tried it on an engine of the same link before.
+    /// Makes the loop apply changes that come by this channel. Changes that are sent together are
+    /// made in one turn, and no packet leaves between them. A change that the engine refuses
+    /// changes nothing; the sender has tried it on an engine of the same link before.
     pub fn listen(&mut self, changes: Receiver<Vec<Change>>) {
         self.changes = Some(changes);
     }
@@ -285,7 +285,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         self.gauge.get_or_insert_default().clone()
     }
 
-    /// Makes the next changes that have come together. False if none have.
+    /// Makes the next changes that were sent together. False if there are none.
     fn change(&mut self, now: Nanos) -> bool {
         let Some(changes) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) else { return false };
         for change in changes {
@@ -370,7 +370,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 Err(error) => break Err(error),
             }
         };
-        // A count that is under way is of an earlier time.
+        // Finishes a count that is under way, because it began earlier.
         if let Some(report) = self.count(usize::MAX, false) {
             on_report(report);
         }
@@ -592,8 +592,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// Counts the next classes, at most so many, if a count is under way. Returns what was counted
-    /// when all are.
+    /// Counts the next classes, at most so many, if a count is under way. Returns the counts when
+    /// all classes are counted.
     fn count(&mut self, most: usize, last: bool) -> Option<Report> {
         let output = &self.output;
         let counted = self.census.count(&self.engine, |class| output.wire_bytes(class), most)?;

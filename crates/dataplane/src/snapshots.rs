@@ -1,4 +1,4 @@
-//! The way of snapshots from the loops to whoever shows them.
+//! The queue of snapshots between the loops and the thread that shows them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,33 +7,33 @@ use std::time::Duration;
 
 use crate::stats::Snapshot;
 
-/// The fewest and the most snapshots of a link that wait until somebody takes them.
+/// The limit of snapshots of a link that wait until somebody takes them is between these two.
 const FEWEST: usize = 32;
 const MOST: usize = 256;
-/// Between these bounds: the classes that the snapshots which wait have together.
+/// Within that range, the limit of classes in all snapshots that wait.
 const CLASSES: usize = 1 << 14;
 
-/// The snapshots of all links, as they come. Where nobody takes them they do not fill the memory:
-/// when many of a link wait, the next ones are left out, but not the last one.
+/// The snapshots of all links, in the order in which they come. If nobody takes them, memory stays
+/// bounded: when many of a link wait, the next ones are left out, except the last one.
 #[derive(Debug)]
 pub struct Snapshots(mpsc::Receiver<Waiting>);
 
-/// What hands over the snapshots of links.
+/// The sender of a link's snapshots.
 #[derive(Debug)]
 pub(crate) struct Sender {
     send: mpsc::Sender<Waiting>,
-    /// How many of the link's wait.
+    /// How many snapshots of the link wait.
     waiting: Arc<AtomicUsize>,
 }
 
-/// A snapshot that waits, and how many of its link do.
+/// A snapshot that waits, and the number of waiting snapshots of its link.
 #[derive(Debug)]
 struct Waiting {
     snapshot: Snapshot,
     waiting: Arc<AtomicUsize>,
 }
 
-/// The two ends.
+/// The two ends of the queue.
 pub(crate) fn channel() -> (Sender, Snapshots) {
     let (send, received) = mpsc::channel();
     (Sender { send, waiting: Arc::default() }, Snapshots(received))
@@ -67,7 +67,7 @@ impl Snapshots {
 }
 
 impl Sender {
-    /// For the thread of another link.
+    /// A sender for another link.
     pub fn of_link(&self) -> Sender {
         Sender { send: self.send.clone(), waiting: Arc::default() }
     }
@@ -105,8 +105,8 @@ mod tests {
         }
     }
 
-    /// Somebody stops reading, as `altq run | less` does: memory stays bounded, the last snapshot
-    /// comes nevertheless, and what is taken makes room for others.
+    /// If the reader stops, as in `altq run | less`, memory stays bounded, the last snapshot comes
+    /// nevertheless, and snapshots that are taken make room for others.
     #[test]
     fn snapshots_that_nobody_takes_do_not_pile_up() {
         for (classes, most) in [(1, 256), (128, 128), (1024, 32)] {

@@ -9,10 +9,10 @@ use altq_engine::units::{Nanos, SECOND};
 use crate::edge::EdgeCounters;
 use crate::flows::Taken;
 
-/// What a loop tells at intervals.
+/// What a loop reports at intervals.
 #[derive(Clone, Debug)]
 pub enum Report {
-    /// What it has counted, not added up yet.
+    /// Its counts, not added up yet.
     Counts(Counts),
     /// A whole snapshot.
     Whole(Snapshot),
@@ -28,8 +28,8 @@ impl Report {
     }
 }
 
-/// What a loop has counted: the figures of each class alone. Those of different classes may be some
-/// turns of the loop apart.
+/// The counts of a loop: the figures of each class without those below it. Different classes may be
+/// counted some turns of the loop apart.
 #[derive(Clone, Debug)]
 pub struct Counts {
     /// The link's name.
@@ -40,11 +40,12 @@ pub struct Counts {
     pub began: Nanos,
     /// True for the last count of a loop.
     pub last: bool,
-    /// False for a count between two snapshots, for those who watch.
+    /// False for a count between two snapshots, which is only for those who watch.
     pub shown: bool,
     /// By number, the classes.
     pub classes: Vec<Own>,
-    /// Numbers whose classes were removed since the last count. Another class may have one now.
+    /// Numbers whose classes were removed since the last count. Another class may have such a
+    /// number now.
     pub removed: Vec<ClassId>,
     /// Packets and bytes dropped because no rule gave them a class.
     pub unclassified: (u64, u64),
@@ -63,35 +64,37 @@ pub struct Own {
     pub parent: Option<ClassId>,
     /// Its counters.
     pub counters: Counters,
-    /// What it has borrowed with all below it, where its scheduler counts that.
+    /// What it and all classes below it have borrowed, if its scheduler counts that.
     pub borrowed: Option<u64>,
     /// Its drops by reason.
     pub dropped: Vec<(DropReason, u64)>,
     /// How often it was over its limit, if its scheduler counts that.
     pub overlimits: Option<u64>,
-    /// What it has sent on an emulated wire.
+    /// The bytes that it has sent on an emulated wire.
     pub wire_bytes: Option<u64>,
     /// Waiting times of packets that left since the last count.
     pub sojourn: Packed,
 }
 
-/// Adds up what the loop of one link counts.
+/// Adds up the counts of one link's loop.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Time of the last count.
     since: Option<Nanos>,
-    /// By class: the bytes sent by then, its own and on the wire, with those of all classes below.
+    /// By class: the bytes sent until then, own bytes and bytes on the wire, including those of all
+    /// classes below.
     before: Vec<(u64, u64)>,
     /// By class: waiting times since the start, without those of classes below.
     waited: Vec<Packed>,
-    /// By class: waiting times of counts that made no snapshot; and what was removed before them.
+    /// By class: waiting times of counts that made no snapshot, and of classes removed before these
+    /// counts.
     held: Vec<Packed>,
     removed: Vec<ClassId>,
     scratch: Sketch,
 }
 
 impl Totals {
-    /// Takes in a count that makes no snapshot: its waiting times belong to the next one.
+    /// Takes a count that makes no snapshot: its waiting times go into the next snapshot.
     pub fn hold(&mut self, counts: &Counts) {
         self.held.resize_with(counts.classes.len().max(self.held.len()), Packed::default);
         for class in &counts.removed {
@@ -108,7 +111,7 @@ impl Totals {
         }
     }
 
-    /// Adds the waiting times that were held to those of a count.
+    /// Adds the waiting times that were kept to those of a count.
     fn release(&mut self, counts: &mut Counts) {
         for class in &counts.removed {
             if let Some(held) = self.held.get_mut(*class as usize) {
@@ -125,7 +128,7 @@ impl Totals {
         }
     }
 
-    /// The snapshot that follows from a report.
+    /// Makes a snapshot of a report.
     pub fn sum(&mut self, report: Report) -> Snapshot {
         match report {
             Report::Counts(counts) => self.add_up(counts),
@@ -195,19 +198,19 @@ impl Totals {
 
 /// Adds the figures of each class to those of the one above it, from the lowest classes on.
 fn add_to_parents(classes: &mut [ClassStat], parents: &[Option<ClassId>]) {
-    // How many classes below each one are still to be added to it.
+    // For each class, how many classes directly below it have not been added yet.
     let mut waiting = vec![0u32; classes.len()];
     for parent in parents.iter().flatten() {
         if let Some(waiting) = waiting.get_mut(*parent as usize) {
             *waiting += 1;
         }
     }
-    // The times of classes with others below them, until those are all added.
+    // The waiting times of classes with others below them, until all of these are added.
     let mut sums: Vec<Option<Box<[Sketch; 2]>>> = waiting.iter().map(|_| None).collect();
     for first in 0..classes.len() {
         let mut at = first;
         while waiting.get(at) == Some(&0) {
-            // Not again.
+            // So that it is not added again.
             waiting[at] = u32::MAX;
             if let Some(sums) = sums[at].take() {
                 let class = &mut classes[at];
@@ -277,7 +280,7 @@ pub struct ClassStat {
     pub dropped: Vec<(DropReason, u64)>,
     /// Rate since the snapshot before, of layer 3 bytes, in bit/s.
     pub rate_bit_s: u64,
-    /// The same for the bytes that the link charged, in bit/s.
+    /// Rate since the snapshot before, of charged bytes, in bit/s.
     pub wire_bit_s: u64,
     /// Bytes that it has sent on the wire: those that the link charged or, on an emulated host,
     /// those of the host's wire.
@@ -303,13 +306,13 @@ pub struct Work {
     pub uncut: u64,
     /// Iterations of the loop.
     pub turns: u64,
-    /// How often it waited, and was woken by a frame, by a timer or by a device with room.
+    /// How often it slept and was woken: by a frame, by a timer or by a device with room.
     pub waits: u64,
-    /// How often a timer had passed when it was woken.
+    /// How often it was woken by a timer.
     pub timers: u64,
-    /// How late it was then, in ns, all times together.
+    /// The sum of how late these timers were, in ns.
     pub late: Nanos,
-    /// The most that it was late for a timer, in ns.
+    /// The most that a timer was late, in ns.
     pub latest: Nanos,
     /// Calls that received at least one frame.
     pub receives: u64,

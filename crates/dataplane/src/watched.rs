@@ -1,10 +1,9 @@
-//! What the classes of a link do, second by second, for those who watch: made of what its loop
-//! counts, in the thread that adds up.
+//! What the classes of a link do, second by second, for those who watch. The thread that adds up
+//! the loop's counts makes it.
 //!
-//! A loop counts its classes a few at a time (`census.rs`), and the figures of one
-//! class belong together: its counters, its waiting times and its flows are taken between the same
-//! two packets. So sums over classes add up exactly, though classes are some turns of the loop
-//! apart.
+//! A loop counts its classes a few at a time (`census.rs`). The counters, waiting times and flows
+//! of one class are taken between the same two packets, so they agree exactly. Different classes
+//! may be counted some turns of the loop apart.
 
 use std::collections::BTreeMap;
 
@@ -26,23 +25,22 @@ pub struct Seen {
     pub from: Nanos,
     /// When it ended.
     pub to: Nanos,
-    /// By number, the counters of the classes since the start, each with those of all below it.
+    /// By class number: the counters since the start, including those of all classes below.
     pub counters: Vec<Counters>,
-    /// Drops of classes since the start by reason, with those of all below them; of classes that
-    /// have any.
+    /// For classes with drops: drops since the start by reason, including those of all classes
+    /// below.
     pub dropped: BTreeMap<ClassId, Vec<(DropReason, u64)>>,
-    /// By number, how often classes were over their limits, where their schedulers count that.
+    /// By class number: how often a class was over its limit, if its scheduler counts that.
     pub overlimits: Vec<Option<u64>>,
     /// Packets dropped since the start because they had no class.
     pub unclassified: u64,
-    /// How long the packets waited that left, of classes with packets; without those of classes
-    /// below.
+    /// For classes that sent packets: how long these waited, without packets of classes below.
     pub delays: Vec<(ClassId, Packed)>,
     /// The flows of the same packets.
     pub flows: Vec<(ClassId, Summary<FlowKey>)>,
 }
 
-/// Makes seconds of what the loop of one link tells.
+/// Makes seconds of the reports of one link's loop.
 #[derive(Debug, Default)]
 pub(crate) struct Seconds {
     /// When the last second ended.
@@ -54,7 +52,7 @@ pub(crate) struct Seconds {
 }
 
 impl Seconds {
-    /// Takes in what a loop tells. Returns what was seen when a second is over.
+    /// Takes a report of the loop. Returns a second when it is over.
     pub fn take(&mut self, report: &mut Report) -> Option<Seen> {
         match report {
             Report::Counts(counts) => self.take_counts(counts),
@@ -107,7 +105,7 @@ impl Seconds {
         })
     }
 
-    /// What the kernel counts of a link has neither flows nor waiting times.
+    /// Counts of a link that the kernel executes have neither flows nor waiting times.
     fn take_whole(&mut self, snapshot: &Snapshot) -> Option<Seen> {
         let from = self.over(snapshot.began, snapshot.at, snapshot.last)?;
         let dropped = (0..).zip(&snapshot.classes).filter(|(_, class)| !class.dropped.is_empty());
@@ -123,8 +121,9 @@ impl Seconds {
         })
     }
 
-    /// When the second began that is over with a count at `at`. A second ends with the count that
-    /// is next to it, so counts that come a little early make none of two seconds.
+    /// If a second is over with a count at `at`, when it began. A second ends with the count that
+    /// is nearest to its end, so a count that comes a little early does not make it two seconds
+    /// long.
     fn over(&mut self, began: Nanos, at: Nanos, last: bool) -> Option<Nanos> {
         let since = *self.since.get_or_insert(began);
         let step = at.saturating_sub(std::mem::replace(&mut self.counted, at).max(since));
@@ -139,14 +138,14 @@ impl Seconds {
 /// Packets dropped, by class and reason.
 type Dropped = BTreeMap<ClassId, Vec<(DropReason, u64)>>;
 
-/// Counters and drops of classes, each with those of all below it.
+/// Counters and drops of classes, including those of all classes below.
 fn with_those_below(classes: &[Own]) -> (Vec<Counters>, Dropped) {
     let mut sums: Vec<Counters> = classes.iter().map(|own| own.counters).collect();
     let mut dropped = Dropped::new();
     for (class, own) in classes.iter().enumerate() {
         let mut above = own.parent;
         add_reasons(&mut dropped, class as ClassId, &own.dropped);
-        // As many steps as there are classes, at most: there are no circles.
+        // At most as many steps as there are classes: there are no circles.
         for _ in 0..classes.len() {
             let Some(parent) = above.filter(|parent| *parent as usize != class) else { break };
             let Some(sum) = sums.get_mut(parent as usize) else { break };
@@ -155,7 +154,7 @@ fn with_those_below(classes: &[Own]) -> (Vec<Counters>, Dropped) {
             above = classes.get(parent as usize).and_then(|own| own.parent);
         }
     }
-    // Where a scheduler counts what it lends, that has the classes below in it already.
+    // If a scheduler counts what a class borrows, that already includes the classes below it.
     for (sum, own) in sums.iter_mut().zip(classes) {
         sum.borrowed_bytes = own.borrowed.unwrap_or(sum.borrowed_bytes);
     }

@@ -1,13 +1,13 @@
-// What altq does, from the events, and what it did, from the history.
+// What altq does now, from the events, and what it did, from the history.
 
-// The places of figures in a row, and of what is known in a class (docs/web.md).
+// The indices of figures in a row, and of the fields of a class (docs/web.md).
 const ASKED = 2, CEILING = 3, SCHEDULER = 4, BOUND = 5;
 const IN = 1, GOT = 2, BORROWED = 3, LENT = 4, P50 = 5, P99 = 6, DROPS = 7, MARKED = 8, PACKETS = 9, WAITING = 10, BY = 11;
 const NOTHING = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ""];
 
 const state = { links: new Map(), link: null, error: null, unknown: false, marks: [], heard: 0, lost: false, full: false, now: Date.now() };
 
-/// Takes in an event. Returns whether the classes are others.
+/// Takes an event. Returns whether the classes have changed.
 function take(doc, whole) {
   state.error = doc.error;
   state.unknown = Boolean(doc.error) && !doc.links.length;
@@ -73,7 +73,7 @@ function described(list) {
 
 const current = () => state.links.get(state.link);
 
-/// The class that is chosen: the link itself where none is, or the chosen one is gone.
+/// The chosen class; the link itself if none is chosen, or the chosen one is gone.
 function chosen(link) {
   if (!link || !link.classes.length) return null;
   if (!link.found || link.found.of !== link.classes || link.found.name !== link.chosen) {
@@ -85,13 +85,13 @@ function chosen(link) {
 
 const isIdle = row => row[GOT] === 0 && row[IN] === 0 && row[DROPS] === 0 && row[PACKETS] === 0;
 
-// What was: times and lines of the chosen class and of the largest classes below it.
+// The history: times and lines of the chosen class and of the largest classes below it.
 const past = { key: "", window: 300, ends: [], steps: [], lines: [], asked: 0, busy: false };
 const KEYS = ["got", "p50", "p99", "drops", "marks", "backlog"];
 const SOURCES = ["got_bit_s", "p50_ns", "p99_ns", "drops", "marks", "backlog_bytes"];
 const PLACES = [GOT, P50, P99, DROPS, MARKED, WAITING];
 
-/// Asks for the history if another one is shown now, or the one that is shown has become old.
+/// Asks for the history if another one must be shown, or the one that is shown is too old.
 async function recall(draw) {
   const link = current(), one = chosen(link);
   if (!one) return;
@@ -115,7 +115,7 @@ async function recall(draw) {
     });
     past.added = past.ends.at(-1) ?? 0;
   } catch {
-    // The server is away, which is said beside the events.
+    // The server does not answer, which the handler of events reports.
   }
   past.busy = false;
   draw();

@@ -1,4 +1,4 @@
-// What is drawn when, and what the reader does.
+// When to draw, and what to do when the user acts.
 function redraw() {
   drawHead();
   drawTree();
@@ -41,7 +41,7 @@ function drawHead() {
   drawLive();
 }
 
-/// Says what is wrong, where it is heard: when it begins, not each second.
+/// Shows what is wrong. Screen readers read it when it begins, not each second.
 function drawAlerts(silent) {
   const alerts = [], links = [...state.links.values()];
   const bypass = state.unknown ? [] : links.filter(link => link.state === "bypass");
@@ -73,7 +73,7 @@ function drawLive() {
   drawAlerts(silent);
 }
 
-/// What is known of the chosen class.
+/// Shows the facts about the chosen class.
 function drawFacts() {
   const link = current(), one = chosen(link), list = $("facts");
   for (const id of ["window", "plot", "readout", "legend", "as-table"]) $(id).hidden = !one;
@@ -143,13 +143,13 @@ function hear(event, whole) {
   redraw();
 }
 
-/// Opens what the address of the page names.
+/// Opens the link and class that the page's address names.
 function openHash() {
   let parts = [];
   try {
     parts = location.hash.slice(1).split("/").map(decodeURIComponent);
   } catch {
-    // It is no address of this page's.
+    // The address is not one that this page makes.
   }
   const link = state.links.get(parts[0]);
   if (!link) return;
@@ -165,7 +165,7 @@ function listen() {
     state.lost = true;
     drawLive();
     if (source.readyState === EventSource.CLOSED) {
-      // It was refused; the browser does not try again by itself then.
+      // It was refused. Then the browser does not try again by itself.
       state.full = true;
       drawLive();
       setTimeout(listen, 5000);

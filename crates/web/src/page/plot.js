@@ -6,7 +6,7 @@ function colour(name) {
   return plot.colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/// A round number that is at least `most`, and the steps on the way to it.
+/// A round number that is at least `most`, and the ticks up to it.
 function ticks(most, count) {
   if (!(most > 0)) return [1];
   const raw = most / count, power = 10 ** Math.floor(Math.log10(raw));
@@ -90,7 +90,7 @@ function drawFrame({ g, width }, panel, name, marks, y, text) {
   g.fillText(name, plot.left, panel.top - 4);
 }
 
-/// The times that follow one another without a hole: [first, behind the last].
+/// The runs of steps without a gap between them: [first, one after the last].
 function runs() {
   const found = [];
   for (let at = 0; at < past.ends.length; at++) {
@@ -101,7 +101,7 @@ function runs() {
   return found;
 }
 
-/// The sides of step `at`, within the panel.
+/// The left and right side of step `at`, within the panel.
 function sides(view, at) {
   return [Math.max(plot.left, view.x(past.ends[at] - past.steps[at])), Math.max(plot.left, view.x(past.ends[at]))];
 }
@@ -126,7 +126,7 @@ function fill(view, low, high) {
   }
 }
 
-/// A line of steps; `y` gives null where there is nothing.
+/// A line of steps; `y` returns null for a step without a value.
 function stroke(view, y) {
   const g = view.g;
   for (const [first, end] of runs()) {
@@ -150,14 +150,14 @@ function stroke(view, y) {
 
 const most = list => list.reduce((most, number) => Math.max(most, number), 0);
 
-/// The lines that are stacked: the classes below, and what is left of the class itself.
+/// The stacked lines: the classes below, and the rest of the class itself.
 function layers() {
   const [all, ...parts] = past.lines;
   if (!all) return [];
   if (!parts.length) return [{ name: all.name, got: all.got, colour: 0 }];
   const rest = all.got.map((sum, at) => Math.max(0, parts.reduce((left, part) => left - part.got[at], sum)));
   const found = parts.map((part, at) => ({ name: part.name, got: part.got, colour: at % (COLOURS - 1) }));
-  // Rates are rounded, so a little is always left.
+  // Rates are rounded, so a small rest is always left.
   if (most(rest) > parts.length * 8) found.push({ name: "others", got: rest, colour: COLOURS - 1 });
   return found;
 }
@@ -174,7 +174,7 @@ function drawRates(view, panel) {
     layer.got.forEach((got, at) => sums[at] += got);
     g.fillStyle = colour("--c" + layer.colour);
     fill(view, at => y(low[at]), at => y(sums[at]));
-    // A line of paper keeps neighbours apart for those who do not see their colours.
+    // A line in the background's colour separates neighbours for readers who cannot tell their colours.
     g.strokeStyle = colour("--paper");
     g.lineWidth = 1;
     stroke(view, at => y(sums[at]));
@@ -246,7 +246,7 @@ function drawBacklog(view, panel) {
   fill(view, () => panel.bottom, at => y(all.backlog[at]));
 }
 
-/// The changes that are in sight, with their numbers.
+/// The changes in the visible time, with their numbers.
 function marksInSight(link) {
   const all = state.marks.filter(mark => mark.link === link.name).map((mark, at) => ({ ...mark, number: at + 1 }));
   return all.filter(mark => mark.unix_ms >= plot.from && mark.unix_ms <= plot.to);

@@ -22,7 +22,7 @@ function scaled(number, step, units) {
 const rate = bits => scaled(bits, 1000, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]);
 const bytes = count => scaled(count, 1000, ["B", "kB", "MB", "GB", "TB"]);
 const delay = ns => ns > 0 ? scaled(ns, 1000, ["ns", "µs", "ms", "s"]) : "–";
-/// A count in so many ms, as a number a second.
+/// A count in so many ms, as a number per second.
 function each(count, ms) {
   const second = count * 1000 / Math.max(ms, 1);
   return count === 0 ? "0" : second < 9.5 ? String(Math.round(second * 10) / 10) : scaled(Math.round(second), 1000, ["", "k", "M"]).trim();

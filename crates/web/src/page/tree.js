@@ -1,4 +1,4 @@
-// The classes as a list of rows, of which only those that are seen are elements of the page.
+// The classes as a list of rows. Only visible rows are elements of the page.
 const tree = { rows: [], pool: [], height: 30, sort: "tree", scale: "own", idle: false, filter: "" };
 
 /// The rows that are shown, in order.
@@ -55,13 +55,12 @@ function madeRow() {
   return row;
 }
 
-/// Measures what only another size of the window changes.
+/// Measures what changes only with the size of the window.
 function measure() {
   tree.height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 30;
 }
 
-/// Writes a text, or a property of the style, if it is another one: whatever is written has to be
-/// laid out.
+/// Writes a text, or a property of the style, only if it has changed, because writing causes layout.
 function put(element, text) {
   if (element.said === text) return;
   element.said = text;
@@ -75,7 +74,7 @@ function style(element, name, value) {
   element.style[name] = value;
 }
 
-/// Draws the rows that are seen.
+/// Draws the visible rows.
 function drawTree() {
   const box = $("tree"), link = current();
   const count = tree.rows.length;
@@ -169,7 +168,7 @@ function fold(one) {
   redraw();
 }
 
-/// Brings a row into sight.
+/// Scrolls to a row.
 function show(at) {
   // The heads of the columns stay above the rows.
   const box = $("tree"), top = at * tree.height, room = box.clientHeight - $("heads").offsetHeight;
