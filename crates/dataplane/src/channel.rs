@@ -31,7 +31,7 @@ pub struct Channel {
     outbox: Vec<Timed>,
     /// Spans (from, to) in which the other side accepts nothing, in order.
     full: VecDeque<(Nanos, Nanos)>,
-    /// Most frames that the other side accepts in one call.
+    /// The most frames that the other side accepts in one call.
     gulp: usize,
     /// True if checksums that are left to the device are filled in when frames are sent.
     complete: bool,
@@ -62,7 +62,8 @@ impl Channel {
         self.gulp = frames.max(1);
     }
 
-    /// Frames may be received so long after they came: the loop takes it that they did. At first 0.
+    /// Sets how late frames may be received: the loop assumes that they came that much earlier. At
+    /// first 0.
     pub fn seen_late(&mut self, time: Nanos) {
         self.seen_late = time;
     }

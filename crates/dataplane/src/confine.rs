@@ -1,8 +1,8 @@
 //! Gives up what a process no longer needs once everything is open: its user, capabilities, files,
 //! and system calls.
 //!
-//! All of it belongs to threads, and threads that are started later inherit it: so it comes before
-//! the loops. What is given up cannot be had again.
+//! These rights belong to threads, and later threads inherit them. So this comes before the loops
+//! are started. What is given up cannot be got back.
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
 use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};

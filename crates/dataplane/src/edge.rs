@@ -7,8 +7,8 @@ use altq_engine::units::Nanos;
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// Most frames that are received or sent in one call, so that the cost of a system call is shared.
-/// More than 32 to 64 gain hardly anything.
+/// The most frames that are received or sent in one call, so that they share the cost of a system
+/// call. More than 32 to 64 hardly help.
 pub const BATCH: usize = 64;
 
 /// What a loop waits for, in addition to its deadline and the signal to stop.
@@ -75,7 +75,7 @@ pub struct EdgeCounters {
 }
 
 impl EdgeCounters {
-    /// Frames that were lost outside the engine's queues, before or behind it.
+    /// Frames that were lost outside the engine's queues, before or after it.
     pub fn dropped(&self) -> u64 {
         self.missed + self.unreadable + self.refused + self.too_large + self.lost
     }
@@ -86,7 +86,7 @@ pub trait Edge {
     /// The time. Never goes back.
     fn now(&mut self) -> Nanos;
 
-    /// How long after it came a frame may be received. 0 if the clock is moved from event to event.
+    /// How late a frame may be received after it came. 0 if the clock moves from event to event.
     fn seen_late(&self) -> Nanos {
         0
     }
@@ -107,8 +107,8 @@ pub trait Edge {
     /// Sends frames, in order. Their slots still belong to the caller.
     ///
     /// `ends`: when the last bit of each frame leaves, if the loop's [`Output`] knows that;
-    /// otherwise it is empty, and the frames leave now. Only an edge that emulates what is behind
-    /// the wire uses these times; any other edge sends the frames at once.
+    /// otherwise it is empty, and the frames leave now. Only an edge that emulates the network
+    /// after the wire uses these times; any other edge sends the frames at once.
     ///
     /// [`Output`]: crate::output::Output
     ///

@@ -52,7 +52,7 @@ pub enum Error {
         /// The number of the process; 0 if it is not known.
         holder: i32,
     },
-    /// No firewall could hand packets to altq, or its rules could not be taken away again.
+    /// No firewall could hand packets to altq, or its rules could not be removed.
     #[error("the firewall: {0}")]
     Steering(String),
     /// AF_XDP was asked for and cannot carry a bridge. The message has the reason and, where there

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a loop says of itself at the end of every turn. Its copies show the same, at any time, and
-/// the loop waits for none of their readers. While a loop sleeps nothing of it changes.
+/// What a loop shows at the end of every turn. All copies show the same values. The loop never
+/// waits for readers. While a loop sleeps, the values stay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauge(Arc<Shown>);
 
@@ -17,7 +17,7 @@ struct Shown {
 impl Gauge {
     /// Shows the bytes that the link has charged for what it has sent, and whether packets wait.
     pub fn set(&self, charged: u64, backlogged: bool) {
-        // The two need not be of the same turn: they are measured over half a second.
+        // The two values need not be of the same turn, because readers look at half a second.
         self.0.charged.store(charged, Ordering::Relaxed);
         self.0.backlogged.store(backlogged, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! Links that were set up by a process that has ended: which link stands on which interface.
+//! Links that were set up by a process that has ended: which link is on which interface.
 //!
-//! A file for each link in a folder of `/run`, by network namespace, holds the interface and its
-//! direction. It is gone after a restart of the host, as qdiscs are.
+//! A file for each link, in a folder of `/run` for each network namespace, holds the interface and
+//! the direction. Like qdiscs, it is gone after a restart of the host.
 
 use std::fs;
 use std::io;
@@ -13,17 +13,17 @@ use super::{set_up, take_away};
 use crate::error::Error;
 use crate::lock::Lock;
 
-/// Where the files lie.
+/// The folder of the files.
 const FOLDER: &str = "/run/altq/kernel";
 
-/// A link that stands without a process.
+/// A link that is set up and has no process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detached {
     /// The link.
     pub link: String,
     /// Its interface.
     pub interface: String,
-    /// True for what comes in there.
+    /// True if it shapes what comes in there.
     pub ingress: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn folder() -> io::Result<PathBuf> {
     Ok(Path::new(FOLDER).join(number))
 }
 
-/// All links that stand, by name.
+/// All such links, by name.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -49,7 +49,7 @@ pub fn detached() -> Result<Vec<Detached>, Error> {
     for entry in entries {
         let entry = entry.map_err(io)?;
         let text = match fs::read_to_string(entry.path()) {
-            // Another process has taken the link away just now.
+            // Another process has just removed the link.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             text => text.map_err(io)?,
         };
@@ -65,7 +65,7 @@ pub fn detached() -> Result<Vec<Detached>, Error> {
     Ok(found)
 }
 
-/// What was set up on an interface for a direction, if something was.
+/// The link that was set up on an interface for a direction, if there is one.
 ///
 /// # Errors
 /// As [`detached`].
@@ -73,8 +73,8 @@ pub(super) fn on(name: &str, ingress: bool) -> Result<Option<Detached>, Error> {
     Ok(detached()?.into_iter().find(|one| one.interface == name && one.ingress == ingress))
 }
 
-/// Sets links up and leaves them. One that stood on another interface goes there. After an error
-/// the links before are taken away again if nothing stood there before.
+/// Sets up links and leaves them. A link that was on another interface is removed there. After an
+/// error, the links that were already set up are removed again, unless they replaced others.
 ///
 /// # Errors
 /// As [`set_up`]; [`Error::Link`] for a link that the kernel does not execute.
@@ -96,10 +96,10 @@ pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
             for other in detached()? {
                 let here = other.interface == *name && other.ingress == *ingress;
                 if here {
-                    // A link of another name stood on this interface.
+                    // A link of another name was on this interface.
                     let _ = fs::remove_file(folder.join(&other.link));
                 } else if other.link == link.name {
-                    // The link itself stood on another interface.
+                    // The link itself was on another interface.
                     stop(&other)?;
                 }
             }
@@ -118,7 +118,7 @@ pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
     Ok(done.into_iter().map(|(set, _)| set).collect())
 }
 
-/// Takes a link away. False if its interface has nothing of altq's any more.
+/// Removes a link. False if its interface has nothing of altq's any more.
 ///
 /// # Errors
 /// As [`take_away`]; [`Error::Held`] if a process shapes there now.
@@ -135,7 +135,8 @@ pub fn stop(detached: &Detached) -> Result<bool, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
         _ => {}
     }
-    // It stays while other links stand. A network namespace that comes later may have the number.
+    // The folder stays while other links exist. It must not be left, because a later network
+    // namespace may have the same number.
     let _ = fs::remove_dir(&folder);
     Ok(gone)
 }

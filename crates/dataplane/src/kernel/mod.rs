@@ -1,17 +1,17 @@
 //! A link that the kernel itself executes: as qdiscs, classes and filters of its own.
 //!
-//! At the root of the device stands a switch with two sides, which sends all packets to one of
-//! them. A tree is built on the side that gets no packets, read back, and compared with what was
-//! asked for. Then the switch is turned, and what stood on the other side is taken away. So packets
-//! never meet half a tree; and if any request fails, what was built goes away again, and the old
-//! tree goes on as if nothing had been tried. Where only words of classes differ from what stands,
-//! these classes are changed, and everything keeps its packets and counters.
+//! At the root of the device is a switch with two sides, which sends all packets to one of them. A
+//! tree is built on the side that gets no packets, read back, and compared with what was asked for.
+//! Then the switch is turned, and the tree on the other side is removed. So packets never meet half
+//! a tree. If any request fails, the new tree is removed, and the old one goes on unchanged. If
+//! only words of classes differ from the existing tree, these classes are changed, and everything
+//! keeps its packets and counters.
 //!
-//! What comes in at an interface is redirected to a device of its own, an ifb, and shaped where it
-//! leaves that. The redirection comes last.
+//! Packets that come in at an interface are redirected to a device of their own, an ifb, and shaped
+//! as they leave it. The redirection is made last.
 //!
-//! A qdisc that altq did not make is named and left alone. What altq made is known by the handle of
-//! the switch.
+//! A qdisc that altq did not make is named in an error and left alone. altq recognises its own
+//! qdiscs by the handle of the switch.
 
 mod detached;
 pub(crate) mod run;
@@ -31,16 +31,16 @@ pub use detached::{Detached, detach, detached, stop};
 pub use tree::{Counted, Done};
 use wire::{Ask, Refused, Socket};
 
-/// The qdisc for what comes in, and where it stands (`TC_H_INGRESS`).
+/// The qdisc for incoming packets, and its parent (`TC_H_INGRESS`).
 const INGRESS: Handle = Handle::new(0xffff, 0);
 const INGRESS_PARENT: Handle = Handle(0xffff_fff1);
 
-/// Sets a link up on its interface, in place of what altq set up there before. It stays when the
+/// Sets up a link on its interface, in place of what altq set up there before. It stays when the
 /// process ends.
 ///
 /// # Errors
-/// [`Error::Link`] if the kernel cannot keep the link; [`Error::Foreign`] if somebody else's qdisc
-/// is in the way; [`Error::Lacks`] if the kernel does not have a qdisc or classifier;
+/// [`Error::Link`] if the kernel cannot execute the link; [`Error::Foreign`] if somebody else's
+/// qdisc is in the way; [`Error::Lacks`] if the kernel does not have a qdisc or classifier;
 /// [`Error::Kernel`] if it refuses a request, or shows something else than was asked for. Then
 /// everything is as before.
 pub fn set_up(name: &str, ingress: bool, link: &Link) -> Result<Done, Error> {
@@ -55,7 +55,7 @@ pub fn set_up(name: &str, ingress: bool, link: &Link) -> Result<Done, Error> {
     }
 }
 
-/// Takes away what altq set up on an interface. False if there was nothing.
+/// Removes what altq set up on an interface. False if there was nothing.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses it.
@@ -74,8 +74,8 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
     clear_ingress(&mut ask, interface, Some(&made)).map(|()| true)
 }
 
-/// Takes away what a process that was killed has left on an interface, but not what
-/// `altq run --detach` has set up there.
+/// Removes what a killed process has left on an interface, but not what `altq run --detach` has set
+/// up there.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses it; [`Error::Io`] and others if it is not known what
@@ -91,7 +91,7 @@ pub(crate) fn sweep(name: &str, ingress: bool) -> Result<(), Error> {
     }
 }
 
-/// What differs between a link and what the kernel has, a sentence each.
+/// What differs between a link and what the kernel has, one sentence each.
 ///
 /// # Errors
 /// [`Error::NoInterface`]; [`Error::Kernel`] if the kernel does not show it.
@@ -107,7 +107,7 @@ pub fn drifted(name: &str, ingress: bool, link: &Link) -> Result<Vec<String>, Er
     Ok(lines)
 }
 
-/// What each class of a link counted.
+/// The counters of each class of a link.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel does not show it.
@@ -118,8 +118,7 @@ pub fn counted(name: &str, ingress: bool, link: &Link) -> Result<Counted, Error>
     tree::counters(&mut ask, device, &name, link, &host)
 }
 
-/// Whether qdiscs of altq's stand on an interface. Where the kernel does not say what stands there,
-/// it is not altq's.
+/// Whether an interface has qdiscs of altq. False if the kernel does not show them.
 fn stands(name: &str, ingress: bool) -> bool {
     let read = || -> Result<bool, Error> {
         let mut ask = open()?;
@@ -129,7 +128,8 @@ fn stands(name: &str, ingress: bool) -> bool {
     read().unwrap_or(false)
 }
 
-/// Refuses an interface whose packets a link shapes that `altq run --detach` has set up there.
+/// Refuses an interface if a link that `altq run --detach` has set up there shapes the same
+/// packets.
 ///
 /// # Errors
 /// [`Error::Foreign`].
@@ -142,17 +142,17 @@ pub(crate) fn refuse_detached(name: &str, ingress: bool) -> Result<(), Error> {
     )))
 }
 
-/// As [`refuse_detached`]; and takes qdiscs away that a killed process has left, because nothing
-/// else would, and they shape the same packets.
+/// As [`refuse_detached`]. It also removes qdiscs that a killed process has left, because they
+/// shape the same packets, and nothing else would remove them.
 ///
 /// # Errors
-/// [`Error::Foreign`]; [`Error::Kernel`] if what was left stays.
+/// [`Error::Foreign`]; [`Error::Kernel`] if they cannot be removed.
 pub(crate) fn make_way(name: &str, ingress: bool) -> Result<(), Error> {
     refuse_detached(name, ingress)?;
     if stands(name, ingress) { take_away(name, ingress).map(drop) } else { Ok(()) }
 }
 
-/// The device that shapes: the interface, or the ifb for what comes in there.
+/// The device that shapes: the interface, or the ifb for incoming packets.
 fn place(ask: &mut dyn Ask, name: &str, ingress: bool) -> Result<(u32, String), Error> {
     if !ingress {
         return Ok((find(name)?.index, name.to_owned()));
@@ -164,7 +164,7 @@ fn place(ask: &mut dyn Ask, name: &str, ingress: bool) -> Result<(u32, String), 
     }
 }
 
-/// Shapes what comes in: an ifb with the tree, then the redirection to it.
+/// Shapes incoming packets: makes an ifb with the tree, then the redirection to it.
 fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &Host) -> Result<Done, Error> {
     let made = ifb(&interface.name);
     let before = index(ask, &made)?;
@@ -191,7 +191,7 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
         Ok(done) => return Ok(done),
         Err(error) => error,
     };
-    // What was there before stays.
+    // A redirection that existed before stays.
     let new = before.is_none().then_some(made.as_str());
     match clear_ingress(ask, (!redirected).then_some(interface.index), new) {
         Ok(()) => Err(error),
@@ -224,8 +224,8 @@ fn build_ingress(
     Ok(done)
 }
 
-/// Takes away what shapes what comes in: the qdisc with the redirection of this interface, and then
-/// the ifb of this name. Fine if they are not there.
+/// Removes what shapes incoming packets: the qdisc with the redirection of this interface, and then
+/// the ifb of this name. It is not an error if they do not exist.
 fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: Option<&str>) -> Result<(), Error> {
     if let Some(interface) = interface
         && has_ingress(ask, interface)?.is_some()
@@ -245,13 +245,13 @@ fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: Option<&str>) 
     done.map(drop)
 }
 
-/// The kind of the qdisc for what comes in at a device, if it has one.
+/// The kind of a device's qdisc for incoming packets, if it has one.
 fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> {
     let found = qdiscs(ask, device)?.into_iter().find(|found| found.parent == INGRESS_PARENT);
     Ok(found.map(|found| found.kind))
 }
 
-/// Whether a filter redirects what comes in at a device.
+/// Whether a filter redirects the incoming packets of a device.
 fn redirects(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
     let found = filters(ask, device, INGRESS)?;
     Ok(found.iter().any(|found| message::leads(&found.kind, &found.options)))
@@ -311,8 +311,8 @@ fn refused(what: &str, refusal: Refused) -> Error {
         Some(libc::EPERM | libc::EACCES) => {
             Error::NotPermitted { what: "setting up qdiscs", right: "CAP_NET_ADMIN", source: error }
         }
-        // What the kernel answers for a kind that it does not know (`qdisc_create` and
-        // `tc_new_tfilter` in net/sched).
+        // The kernel's answer for a kind that it does not know (`qdisc_create` and `tc_new_tfilter`
+        // in net/sched).
         Some(libc::ENOENT | libc::EOPNOTSUPP) => {
             Error::Lacks(format!("this kernel lacks what it was asked {what} ({why})"))
         }
@@ -328,9 +328,9 @@ fn find(name: &str) -> Result<Interface, Error> {
     crate::running::find(name)
 }
 
-/// What the translation has to know of an interface: the kernel counts the header of Ethernet
-/// (ARPHRD_ETHER, 1), which the loopback interface has too (ARPHRD_LOOPBACK, 772), and none of PPP
-/// and tunnels.
+/// What the translation must know about an interface: the kernel counts the Ethernet header
+/// (ARPHRD_ETHER, 1; the loopback interface, ARPHRD_LOOPBACK, 772, has one too), but no header of
+/// PPP and tunnels.
 fn host(ask: &mut dyn Ask, name: &str) -> Result<Host, Error> {
     let header = match device(ask, name)? {
         Some((_, 1 | 772)) => 14,

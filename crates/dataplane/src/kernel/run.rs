@@ -1,5 +1,5 @@
-//! A link that the kernel executes while a process looks on: set up at the start, counted at
-//! intervals, taken away at the end.
+//! A link that the kernel executes, with a process: it is set up at the start, counted at
+//! intervals, and removed at the end.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,11 +20,11 @@ use crate::stats::{ClassStat, Report, Snapshot, Work};
 use crate::stop::Stop;
 use crate::sys::wait::now;
 
-/// What stands on an interface until this is dropped.
+/// A link on an interface, which is removed when this is dropped.
 struct Standing {
     name: String,
     ingress: bool,
-    /// True if it was taken away, or is to stay.
+    /// True if it was removed already, or must stay.
     gone: bool,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Standing {
     }
 }
 
-/// Sets a link up, and adds the loop that counts and in the end takes it away, or leaves it.
+/// Sets up a link, and adds the loop that counts and at the end removes it, or leaves it.
 pub(crate) fn add(
     starting: &mut Starting,
     name: &str,
@@ -79,8 +79,8 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// Counts at intervals until it is told to stop. `stands` is the link, in whose place another one
-/// may come.
+/// Counts at intervals until it must stop. `stands` is the link, which may be replaced by another
+/// one.
 fn watch(
     name: &str,
     ingress: bool,
@@ -107,7 +107,7 @@ fn watch(
             continue;
         }
         let shot = {
-            // While it is counted the tree stays.
+            // The tree must not change while it is counted.
             let link = stands.lock().unwrap_or_else(PoisonError::into_inner);
             if !last {
                 index = back(name, ingress, &link, index)?;
@@ -120,7 +120,7 @@ fn watch(
                 before = Some(shot);
             }
             Ok(None) => {}
-            // It vanishes just now.
+            // The interface is just vanishing.
             Err(Error::NoInterface { .. }) => index = None,
             Err(error) => return Err(error),
         }
@@ -176,8 +176,8 @@ fn snapshot(
         };
         let (sent, wire) = of(found.bytes, found.packets);
         let (queued, _) = of(u64::from(found.backlog_bytes), u64::from(found.backlog_packets));
-        // The kernel does not tell the bytes of the packets that it dropped, nor of those that it
-        // sent with borrowed tokens: the average length stands in for them.
+        // The kernel does not count the bytes of packets that it dropped or sent with borrowed
+        // tokens, so they are estimated by the average length.
         let mean = sent.checked_div(found.packets).unwrap_or(0);
         stat.counters = Counters {
             sent_packets: found.packets,
@@ -194,7 +194,8 @@ fn snapshot(
             stat.dropped.push((reason(link, class), u64::from(found.dropped)));
         }
     }
-    // Children stand behind their parents: from the last on, each is added to the one above it.
+    // Children come after their parents, so each is added to its parent, beginning with the last
+    // one.
     for class in (1..classes.len()).rev() {
         let Some(parent) = link.spec.classes.get(class).map(|spec| spec.parent as usize) else { continue };
         let (counters, dropped) = (classes[class].counters, classes[class].dropped.clone());
@@ -230,8 +231,8 @@ fn snapshot(
     })
 }
 
-/// Why the queue of a class drops packets: the kernel tells their number only. A queue that drops
-/// before it is full has no other drops but for a flood.
+/// The reason for the drops of a class's queue, because the kernel counts only their number. A
+/// queue that drops before it is full has no other drops except in a flood.
 fn reason(link: &Link, class: ClassId) -> DropReason {
     let Some(queue) = link.queue(class).filter(|_| class != ROOT) else { return DropReason::QueueFull };
     let entry = altq_engine::queue::find(queue.name);

@@ -1,9 +1,9 @@
 //! The switch at the root of a device, which sends all packets to one of two trees.
 //!
-//! It is a prio with two bands and no filters, or, where the kernel has no prio, an htb with two
-//! classes far above the rate of any device and one filter, which leads to the second class while
-//! it is there. One request turns it. It also has the size table of the tree to which it leads,
-//! because the kernel takes size tables at the root only.
+//! It is a prio with two bands and no filters. If the kernel has no prio, it is an htb with two
+//! classes, whose rates are far above that of any device, and one filter, which leads to the second
+//! class while it exists. One request turns the switch. It also has the size table of the tree to
+//! which it leads, because the kernel allows size tables only at the root.
 
 use altq_kernel::message::{self, Found, Message};
 use altq_kernel::{
@@ -14,26 +14,26 @@ use super::wire::Ask;
 use super::{asked, filters, qdiscs};
 use crate::error::Error;
 
-/// The handle of the switch. By it altq knows what it made.
+/// The handle of the switch, by which altq recognises its own qdiscs.
 pub const SWITCH: Handle = Handle::new(0x0a17, 0);
-/// Number of the filter of an htb, which leads to the second class.
+/// Priority of the filter of an htb, which leads to the second class.
 const NUMBER: u16 = 1;
 /// Rate of the classes of an htb, bytes a second: 1 Tbit/s. Their burst, bytes, is what passes in
 /// 134 µs.
 const RATE: u64 = 125_000_000_000;
 const BURST: u64 = 1 << 24;
 
-/// A side of the switch, in which a tree stands.
+/// A side of the switch, which can have a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The first.
+    /// The first side.
     One,
-    /// The second.
+    /// The second side.
     Two,
 }
 
 impl Side {
-    /// The other one.
+    /// The other side.
     pub fn other(self) -> Side {
         match self {
             Side::One => Side::Two,
@@ -42,7 +42,7 @@ impl Side {
     }
 
     /// The class of the switch, and the first handle of a tree in it. The handles of the two sides
-    /// do not meet.
+    /// are different.
     pub fn place(self) -> Place {
         match self {
             Side::One => Place { parent: Handle::new(SWITCH.major(), 1), first: 0x1000 },
@@ -51,7 +51,7 @@ impl Side {
     }
 }
 
-/// What a switch is made of.
+/// The kind of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A prio.
@@ -63,7 +63,7 @@ pub enum Kind {
 /// A switch, and where it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// What it is made of.
+    /// Its kind.
     pub kind: Kind,
     /// The side to which it leads.
     pub side: Side,
@@ -71,7 +71,7 @@ pub struct Switch {
     pub sizes: Option<SizeTable>,
 }
 
-/// The qdisc of a switch that leads to a side. Of an htb the filter says that.
+/// The qdisc of a switch that leads to a side. In an htb the filter decides where it leads.
 fn qdisc(kind: Kind, side: Side) -> Qdisc {
     let words = match kind {
         Kind::Prio => QdiscWords::Prio { bands: 2, default: if side == Side::One { 0 } else { 1 } },
@@ -115,7 +115,7 @@ fn root(ask: &mut dyn Ask, device: u32) -> Result<Option<Found>, Error> {
     Ok(found.filter(|found| found.handle != Handle::default()))
 }
 
-/// Whether a qdisc is a switch, and of what.
+/// The kind of switch that a qdisc is, if it is one.
 fn kind(root: &Found) -> Option<Kind> {
     let kinds = [Kind::Prio, Kind::Htb];
     let same = |kind: &Kind| qdisc(*kind, Side::One).words.kind() == root.kind;
@@ -142,8 +142,8 @@ pub fn read(ask: &mut dyn Ask, device: u32, name: &str) -> Result<Option<Switch>
     Ok(Some(Switch { kind, side: if second { Side::Two } else { Side::One }, sizes: root.sizes }))
 }
 
-/// Makes a switch that leads to the first side, where a queue of the kernel's stands that shapes
-/// nothing. After an error there is none.
+/// Makes a switch that leads to the first side, which has a queue of the kernel that does not
+/// shape. After an error there is no switch.
 ///
 /// # Errors
 /// As [`super::set_up`].
@@ -202,8 +202,7 @@ fn has_filter(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
     Ok(filters(ask, device, SWITCH)?.iter().any(|found| message::leads(&found.kind, &found.options)))
 }
 
-/// Whether all parts of a switch are there. A process that was killed may have left an htb without
-/// its classes.
+/// Whether a switch is complete. A killed process may have left an htb without its classes.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel does not show it.
@@ -222,7 +221,7 @@ pub fn whole(ask: &mut dyn Ask, device: u32, kind: Kind) -> Result<bool, Error> 
     Ok(left.is_empty())
 }
 
-/// Takes the switch of a device away, with the trees. Fine if there is none.
+/// Removes the switch of a device, with the trees. It is not an error if there is none.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses it, and the switch is still there.

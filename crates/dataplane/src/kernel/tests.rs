@@ -1,5 +1,5 @@
-//! Faults at each request to a real kernel: before it is sent, and with its answer lost. What was
-//! there before stands as it did, on the interface and on the ifb for what comes in.
+//! Tests with faults at each request to a real kernel: it is not sent, or its answer is lost. What
+//! existed before stays as it was, on the interface and on the ifb for incoming packets.
 
 use std::io;
 use std::process::Command;
@@ -59,7 +59,7 @@ fn link(words: &str) -> Link {
     policy.links.into_iter().next().unwrap()
 }
 
-/// A link that stands; one of which only a class differs; and another one.
+/// A first link; one in which only a class differs from it; and another one.
 fn links() -> [Link; 3] {
     let first = |rate: u32| {
         link(&format!(
@@ -73,7 +73,7 @@ fn links() -> [Link; 3] {
     [first(9), first(5), link(other)]
 }
 
-/// All that stands on the interface and on its ifb, as lines without counters.
+/// All qdiscs, classes and filters of the interface and of its ifb, as lines without counters.
 fn state() -> Vec<String> {
     let mut ask = Socket::open().unwrap();
     let mut lines = Vec::new();
@@ -85,8 +85,8 @@ fn state() -> Vec<String> {
             let line = (found.handle, found.parent, &found.kind, &found.options, found.sizes);
             lines.push(format!("{name} qdisc {line:?}"));
             for found in filters(&mut ask, device, found.handle).unwrap() {
-                // The filter of the switch may be another one that says the same, and the
-                // redirection shows when it was last used.
+                // The filter of the switch may have been made again, and the redirection shows when
+                // it was last used.
                 let options = if [SWITCH, INGRESS].contains(&found.parent) { Vec::new() } else { found.options };
                 lines.push(format!("{name} filter {:?}", (found.parent, found.info, found.kind, options)));
             }
@@ -138,7 +138,8 @@ fn in_a_namespace(ingress: bool, test: impl FnOnce() + Send) {
     }
 }
 
-/// Lets each request in turn fail, for a first link, one beside another, and one in place.
+/// Lets each request in turn fail: for a first link, for one that replaces another, and for a
+/// change in place.
 fn at_each_request(ingress: bool) {
     let [first, changed, other] = links();
     for how in [How::Refused, How::Lost] {
@@ -182,8 +183,8 @@ fn a_fault_at_any_request_leaves_what_comes_in_as_it_was() {
     in_a_namespace(true, || at_each_request(true));
 }
 
-/// What a killed process has left is taken away. What `altq run --detach` has set up stays, and
-/// nobody else shapes beside it. Where it is not known which of the two it is, everything stays.
+/// What a killed process has left is removed. What `altq run --detach` has set up stays, and nobody
+/// else may shape there. If it is not known which of the two it is, everything stays.
 #[test]
 fn what_a_killed_process_leaves_is_swept_and_what_is_to_stay_is_not() {
     for ingress in [false, true] {
@@ -229,8 +230,8 @@ fn what_a_killed_process_leaves_is_swept_and_what_is_to_stay_is_not() {
     }
 }
 
-/// A qdisc for what comes in whose filter is missing, as a process leaves it that is killed between
-/// the two, redirects nothing: that is said, and the next start mends it.
+/// If a process is killed between making the qdisc for incoming packets and its filter, nothing is
+/// redirected. That is reported, and the next start repairs it.
 #[test]
 fn a_missing_redirection_is_found_and_made_again() {
     in_a_namespace(true, || {
@@ -247,7 +248,7 @@ fn a_missing_redirection_is_found_and_made_again() {
     });
 }
 
-/// Whoever takes a link away does not take it from a process that shapes there now.
+/// A link is not removed if a process shapes there now.
 #[test]
 fn a_link_is_not_stopped_under_a_process_that_shapes() {
     in_a_namespace(false, || {

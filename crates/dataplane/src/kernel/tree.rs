@@ -1,4 +1,4 @@
-//! Builds a tree beside the one that stands, and switches to it.
+//! Builds a tree beside the existing one, and switches to it.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use super::wire::{Ask, Refused};
 use super::{asked, filters, qdiscs, refused};
 use crate::error::Error;
 
-/// How a link came to stand on a device.
+/// How a link was set up on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It stood there before.
+    /// It was there already.
     Stood,
-    /// So many classes got other words, and everything else stayed, with its counters.
+    /// So many classes got other words. Everything else stayed, with its counters.
     Changed(usize),
     /// Its tree was built.
     Built,
 }
 
-/// Refuses a link that the kernel cannot keep.
+/// Refuses a link that the kernel cannot execute.
 ///
 /// # Errors
 /// [`Error::Link`].
@@ -32,7 +32,7 @@ pub fn check(link: &Link, host: &Host) -> Result<(), Error> {
     tree(link, host, Side::One).map(drop)
 }
 
-/// Sets a link up on a device, in place of what altq set up there before.
+/// Sets up a link on a device, in place of what altq set up there before.
 ///
 /// # Errors
 /// As [`super::set_up`].
@@ -49,8 +49,8 @@ pub fn set_up(ask: &mut dyn Ask, device: u32, name: &str, link: &Link, host: &Ho
     {
         return Ok(done);
     }
-    // A new switch leads to its first side, which shapes nothing until the tree in the second one
-    // is whole.
+    // A new switch leads to its first side, which does not shape, until the tree in the second side
+    // is complete.
     let before = match now {
         Some(switch) => switch,
         None => switch::make(ask, device)?,
@@ -69,13 +69,13 @@ pub fn set_up(ask: &mut dyn Ask, device: u32, name: &str, link: &Link, host: &Ho
     }
 }
 
-/// Leads to the old tree again, and takes away what was built beside it.
+/// Turns the switch back to the old tree, and removes the new one.
 fn back(ask: &mut dyn Ask, device: u32, before: &Switch) -> Result<(), Error> {
     switch::turn(ask, device, before)?;
     clear(ask, device, before.side.other())
 }
 
-/// Takes the tree away. False if there was none.
+/// Removes the tree. False if there was none.
 ///
 /// # Errors
 /// As [`super::take_away`].
@@ -86,7 +86,7 @@ pub fn take_away(ask: &mut dyn Ask, device: u32, name: &str) -> Result<bool, Err
     switch::remove(ask, device).map(|()| true)
 }
 
-/// Changes classes where nothing else differs from what stands. `None` if more differs.
+/// Changes classes in place if nothing else differs from the existing tree. `None` if more differs.
 fn in_place(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, now: &Switch) -> Result<Option<Done>, Error> {
     let (tree, shown) = standing(ask, device, link, host, now)?;
     if tree.sizes != now.sizes {
@@ -95,7 +95,8 @@ fn in_place(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, now: &Swit
     let Some(changes) = plan::class_changes(&tree, device, &shown) else { return Ok(None) };
     for (at, change) in changes.iter().enumerate() {
         if let Err(error) = asked(ask, &change.request, "to change a class") {
-            // This one too: it may have been done, and its answer lost.
+            // The failed change is undone too, because it may have been made and only its answer
+            // lost.
             return Err(undone(ask, &changes[..=at], error));
         }
     }
@@ -118,8 +119,8 @@ fn undone(ask: &mut dyn Ask, changes: &[ClassChange], error: Error) -> Error {
     error
 }
 
-/// Builds a tree on a side, and compares what the kernel then shows with it. Where the kernel lacks
-/// a classifier, and another one can stand in, it is built again with that.
+/// Builds a tree on a side, and compares it with what the kernel then shows. If the kernel lacks a
+/// classifier that another one can replace, the tree is built again with the other one.
 fn build(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, side: Side) -> Result<Tree, Error> {
     let mut host = *host;
     let mut made = false;
@@ -137,7 +138,7 @@ fn build(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, side: Side) -
             let less = host.without(&kind).filter(|less| lacks(&error) && check(link, less).is_ok());
             let Some(less) = less else { return Err(refused_of(request, error)) };
             host = less;
-            // Qdiscs and classes are the same, and stay if no filter leads to them yet.
+            // Qdiscs and classes are the same, so they stay if no filter leads to them yet.
             made = at == 0;
             continue 'again;
         }
@@ -163,7 +164,7 @@ fn lacks(error: &Refused) -> bool {
     error.error.raw_os_error() == Some(libc::ENOENT)
 }
 
-/// Refuses a tree that the kernel shows otherwise than it was asked for.
+/// Checks that the kernel shows the tree as it was asked for.
 fn same(tree: &Tree, device: u32, link: &Link, shown: &Shown) -> Result<(), Error> {
     let differ = plan::differences(tree, device, shown, &|class| link.class_name(class).to_owned());
     match differ.first() {
@@ -175,7 +176,7 @@ fn same(tree: &Tree, device: u32, link: &Link, shown: &Shown) -> Result<(), Erro
     }
 }
 
-/// Takes away what stands on a side: an old tree, or what a process left that was killed while it
+/// Removes what is on a side: an old tree, or a part that a process left that was killed while it
 /// built one.
 fn clear(ask: &mut dyn Ask, device: u32, side: Side) -> Result<(), Error> {
     let Some(handle) = on(ask, device, side)? else { return Ok(()) };
@@ -188,7 +189,7 @@ fn clear(ask: &mut dyn Ask, device: u32, side: Side) -> Result<(), Error> {
     done.map(drop)
 }
 
-/// The handle of what stands on a side.
+/// The handle of the qdisc on a side.
 fn on(ask: &mut dyn Ask, device: u32, side: Side) -> Result<Option<Handle>, Error> {
     let parent = side.place().parent;
     let found = qdiscs(ask, device)?;
@@ -226,8 +227,8 @@ fn shown_of(ask: &mut dyn Ask, device: u32, tree: &Tree) -> Result<Shown, Error>
     Ok(shown)
 }
 
-/// A link as it stands on a device: of the trees that it may have become, by the classifiers of the
-/// kernel, the one from which what the kernel shows differs least; and what the kernel shows.
+/// What the kernel shows of a link, and the tree of the link that differs least from it. There are
+/// several possible trees, depending on the kernel's classifiers.
 fn standing(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, now: &Switch) -> Result<(Tree, Shown), Error> {
     let first = tree(link, host, now.side)?;
     let shown = shown_of(ask, device, &first)?;
@@ -237,7 +238,7 @@ fn standing(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, now: &Swit
         if best.0 == 0 {
             break;
         }
-        // Without a classifier the kernel may not be able to keep it.
+        // Without a classifier the link may be impossible.
         let Ok(tree) = tree(link, variant, now.side) else { continue };
         let differs = differ(&tree);
         if differs < best.0 {
@@ -247,7 +248,7 @@ fn standing(ask: &mut dyn Ask, device: u32, link: &Link, host: &Host, now: &Swit
     Ok((best.1, shown))
 }
 
-/// What differs between a link and what stands on its device, a sentence each.
+/// What differs between a link and its device, one sentence each.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel does not show it.
@@ -263,19 +264,19 @@ pub fn drift(ask: &mut dyn Ask, device: u32, name: &str, link: &Link, host: &Hos
     Ok(lines)
 }
 
-/// What the classes of a link counted.
+/// The counters of a link's classes.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// By its number, what each class counted: a leaf what its queue sent and dropped, and what it
-    /// borrowed itself.
+    /// By class number, the counters of each class. Those of a leaf are of its queue, except what
+    /// the class itself borrowed.
     pub classes: Vec<(ClassId, Counters)>,
-    /// Whether the kernel's bytes have the link's overhead in them, by a size table.
+    /// Whether the kernel's bytes include the link's overhead, because there is a size table.
     pub with_overhead: bool,
-    /// Bytes of the header below layer 3 that the kernel's bytes have in them otherwise.
+    /// Without a size table: the bytes of the header below layer 3 that the kernel's bytes include.
     pub header: u32,
 }
 
-/// What each class of a link counted.
+/// The counters of each class of a link.
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel does not show it, or nothing is set up.

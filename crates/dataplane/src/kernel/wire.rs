@@ -1,4 +1,4 @@
-//! Requests to the kernel's rtnetlink, each with its answer.
+//! Sends requests to the kernel's rtnetlink, and reads their answers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,12 +11,12 @@ use crate::sys::netlink;
 /// The longest datagram of a dump. The kernel fills them up to 32 KB.
 const DATAGRAM: usize = 1 << 18;
 
-/// Why a request was not done, or is not known to be done.
+/// Why a request was not carried out, or why that is not known.
 #[derive(Debug)]
 pub struct Refused {
     /// The number of the error; `InvalidData` for an answer that is cut short or missing.
     pub error: io::Error,
-    /// What the kernel says about it; empty if it says nothing.
+    /// The kernel's text about it; may be empty.
     pub said: String,
 }
 
@@ -26,12 +26,12 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// What answers requests: the kernel, or in tests something that fails where it is told to.
+/// What answers requests: the kernel, or in tests a kernel that can fail.
 pub trait Ask {
     /// Sends a request and returns the messages that come before its end.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's answer.
     fn ask(&mut self, request: &[u8]) -> Result<Vec<Message>, Refused>;
 }
 
@@ -58,7 +58,7 @@ impl Socket {
 
 impl Ask for Socket {
     fn ask(&mut self, request: &[u8]) -> Result<Vec<Message>, Refused> {
-        // What is left of an answer that was not read to its end.
+        // Throws away the rest of an earlier answer that was not read to its end.
         while recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::DONTWAIT).is_ok_and(|(_, len)| len > 0) {}
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = request.to_vec();
@@ -66,8 +66,8 @@ impl Ask for Socket {
         send(&self.socket, &request, SendFlags::empty()).map_err(io::Error::from)?;
         let mut found = Vec::new();
         loop {
-            // The kernel answers before `send` returns, and goes on with a dump when it is read. So
-            // there is nothing to wait for: an answer that is not there never comes.
+            // The kernel answers before `send` returns, and continues a dump when it is read. So
+            // there is no need to wait: an answer that is not there will never come.
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
             let (_, len) = match recv(&self.socket, self.buffer.as_mut_slice(), flags) {
                 Ok(received) => received,
@@ -85,7 +85,7 @@ impl Ask for Socket {
                         };
                     }
                     Message::Done(to) if to == self.sequence => return Ok(found),
-                    // Of another request.
+                    // The answer to another request.
                     Message::Answer(..) | Message::Done(_) => {}
                     Message::Broken => return Err(cut_short()),
                     message => found.push(message),
@@ -95,7 +95,7 @@ impl Ask for Socket {
     }
 }
 
-/// The kernel's answer is not whole.
+/// The error for an answer that is cut short.
 pub(super) fn cut_short() -> Refused {
     io::Error::new(io::ErrorKind::InvalidData, "its answer is cut short").into()
 }

@@ -1,4 +1,4 @@
-//! A kernel in memory, which fails at any request that it is told to.
+//! Tests with a kernel in memory that can fail at any request.
 
 use std::io;
 
@@ -17,7 +17,7 @@ const NAME: &str = "eth0";
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 
-/// What stands on the device.
+/// The qdiscs, classes and filters of the device.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     qdiscs: Vec<Found>,
@@ -45,7 +45,7 @@ enum Fault {
     Lost,
 }
 
-/// A kernel: what stands on its device, the requests so far, and which of them fails.
+/// A kernel: the state of its device, the requests so far, and which of them fails.
 #[derive(Clone, Default)]
 struct Fake {
     state: State,
@@ -58,7 +58,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Takes away what stands in a class or at the root.
+    /// Removes what is inside a class or at the root.
     fn remove(&mut self, parent: Handle) -> bool {
         let gone: Vec<Handle> =
             self.state.qdiscs.iter().filter(|found| found.parent == parent).map(|found| found.handle).collect();
@@ -76,7 +76,7 @@ impl Fake {
         !gone.is_empty()
     }
 
-    /// Whether a class is there: one that was made, or a band of a prio.
+    /// Whether a class exists: one that was made, or a band of a prio.
     fn has_class(&self, class: Handle) -> bool {
         let band = |found: &Found| {
             found.handle.major() == class.major()
@@ -312,8 +312,8 @@ fn classes_change_where_they_stand() {
 const OTHER: altq_engine::link::Overhead =
     altq_engine::link::Overhead { bytes: 38, mpu: 0, framing: altq_engine::link::Framing::Plain };
 
-/// Whichever request fails, before it is done or after: on a device with a tree the old one stands,
-/// on another one nothing.
+/// If any request fails, before or after it is carried out, a device with a tree keeps the old one,
+/// and another device has nothing.
 #[test]
 fn a_fault_at_any_request_leaves_what_was_there() {
     let [old, new] = links();
@@ -334,7 +334,7 @@ fn a_fault_at_any_request_leaves_what_was_there() {
                         if asked < at {
                             break;
                         }
-                        // What it was to take away last has gone.
+                        // The last thing to be removed is gone.
                         assert_eq!(how, Fault::Lost, "request {at}");
                     }
                     Err(error) => {
@@ -348,7 +348,7 @@ fn a_fault_at_any_request_leaves_what_was_there() {
     }
 }
 
-/// Taking a link away either does it or leaves it.
+/// Removing a link either removes it completely or leaves it.
 #[test]
 fn a_fault_while_it_is_taken_away_leaves_all_or_nothing() {
     let [old, _] = links();
@@ -366,8 +366,8 @@ fn a_fault_while_it_is_taken_away_leaves_all_or_nothing() {
     }
 }
 
-/// A process that was killed while it built leaves half a tree beside the one that stands, or an
-/// htb without its classes. The next one takes it away first.
+/// A process that was killed while it built a tree leaves half of it beside the existing one, or an
+/// htb without its classes. The next process removes that first.
 #[test]
 fn what_a_killed_process_left_is_taken_away() {
     let [old, new] = links();
@@ -402,7 +402,7 @@ fn somebody_elses_qdisc_is_named_and_left_alone() {
     assert!(error.to_string().contains("eth0 has the qdisc `fq_codel 8001:` of somebody else"), "{error}");
     assert!(take_away(&mut fake, DEVICE, NAME).is_err());
     assert_eq!(fake.state, before);
-    // One without a handle is the kernel's own.
+    // A qdisc without a handle is the kernel's own.
     fake.state.qdiscs = vec![own(Handle::default())];
     set(&mut fake, &link).unwrap();
 }
@@ -422,7 +422,7 @@ fn what_the_kernel_lacks_is_named_and_nothing_stays() {
     }
 }
 
-/// u32 stands in for flower and fw, and what stands is known again.
+/// u32 replaces flower and fw, and the result is recognised again.
 #[test]
 fn another_classifier_stands_in() {
     let [link, other] = links();
@@ -461,7 +461,7 @@ fn drift_names_what_differs() {
     assert_eq!(lines.len(), 3, "{lines:#?}");
 }
 
-/// A leaf counts what its queue sent; of its class is what it borrowed.
+/// A leaf's counters are those of its queue, except what the class itself borrowed.
 #[test]
 fn counters_are_those_of_queues_and_classes() {
     let [link, _] = links();
