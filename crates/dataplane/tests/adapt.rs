@@ -1,5 +1,5 @@
-//! A link whose rate adapts, on a router: real probes, a real loop. The line behind it is as fast
-//! as a veth, or the kernel's tbf. Skipped, with a message, where the host does not allow it.
+//! A link whose rate adapts, on a router: real probes, a real loop. The line after it is as fast as
+//! a veth, or as the kernel's tbf. Skipped, with a message, if the host does not allow it.
 
 mod world;
 
@@ -20,7 +20,7 @@ link up { device wan
     class rest   { priority 1  default }
     match proto icmp,icmpv6 -> probes }";
 
-/// Waits for a line that says this, for a time; all lines up to then go to `lines`.
+/// Waits for a line with this text, at most for a time. All lines up to it go to `lines`.
 fn says(running: &Running, what: &str, within: Duration, lines: &mut Vec<String>) -> bool {
     let end = Instant::now() + within;
     while let Ok(line) = running.said().recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -44,8 +44,8 @@ fn answers(host: &Namespace, yes: bool) {
     .unwrap();
 }
 
-/// A link that is used and whose answers are prompt rises to its highest rate. When nobody answers
-/// any more it falls to its lowest, and packets leave at that; when they answer again, it rises.
+/// A used link whose answers are prompt rises to its highest rate. When nobody answers any more, it
+/// falls to its lowest rate, at which packets then leave. When answers return, it rises.
 #[test]
 fn a_live_rate_follows_the_answers() {
     let Some(world) = routed() else { return };
@@ -62,8 +62,8 @@ fn a_live_rate_follows_the_answers() {
     // A second of silence, and three cuts by half: 40, 20, 10, 5.
     let fell = says(&running, "-> 5Mbit/s: ", Duration::from_secs(6), &mut lines);
     assert!(fell, "{lines:#?}");
-    // What was in the queue has left, and it is what the loop sends that counts: 5 Mbit/s charge
-    // 1428 bytes for 1400 of payload. For ten seconds the rate stays there.
+    // The queue has been sent, so what arrives is what the loop sends: of 5 Mbit/s, 1400 of 1428
+    // charged bytes are payload. The rate stays there for ten seconds.
     std::thread::sleep(Duration::from_millis(500));
     let (count, start) = (flow.arrived.load(Ordering::Relaxed), Instant::now());
     std::thread::sleep(Duration::from_secs(3));
@@ -80,8 +80,8 @@ fn a_live_rate_follows_the_answers() {
     assert_eq!(world.rules(), before, "nothing is left");
 }
 
-/// A line behind the link: a tbf of this many Mbit/s at the router's end, with a buffer of seconds,
-/// as a modem has it. False, with a message, if the host has none.
+/// A line after the link: a tbf of this many Mbit/s at the router's end, with a buffer of seconds,
+/// as in a modem. False, with a message, if the host has no tbf.
 fn line(router: &Namespace, does: &str, mbit: u64) -> bool {
     let words = format!("qdisc {does} dev wan root tbf rate {mbit}mbit burst 10kb limit 4mb");
     match router.run(|| Command::new("tc").args(words.split(' ')).output()).unwrap() {
@@ -102,35 +102,36 @@ fn waits(router: &Namespace) -> u64 {
     backlog.split(',').next().unwrap().trim().parse().unwrap()
 }
 
-/// A host on which a thread that sleeps 20 ms stands for longer than this is busy with something
-/// else: probes and loop are late as well, by more than the target.
+/// If a thread that sleeps for 20 ms wakes later than this, the host is busy with something else.
+/// Then probes and loop are late as well, by more than the target.
 const STOOD: Duration = Duration::from_millis(120);
 
-/// What waits for the line and what the line carries, while its rate changes every ten seconds.
+/// The queue before the line and what the line carries, while the line's rate changes every ten
+/// seconds.
 ///
-/// Where the line became faster, the last four seconds of each ten are settled: the knee of the
-/// rate before is passed within 2 s (an eighth of it, at 6 % a second), and a half more is another
-/// 1.7 s at 27 % a second. As in the cases of constant lines, a rise of a sixteenth beyond the line
-/// is seen half a second later and cut 0.3 s after that, which leaves a queue of 0.1 s, and the
-/// target is 30 ms more; a cut is of three tenths.
+/// If the line became faster, the last four seconds of each ten are settled: the old knee is passed
+/// within 2 s (an eighth of it, at 6 % a second), and a rise by a half takes another 1.7 s at 27 %
+/// a second. As on a constant line, a rise of a sixteenth above the line's rate is noticed half a
+/// second later and cut 0.3 s after that. That leaves a queue of 0.1 s, and the target adds 30 ms.
+/// A cut is three tenths.
 ///
 /// From 12 to 5 Mbit/s it takes longer. The rate is at its lowest after 1.2 s, and the queue is
 /// gone after 1.9 s. From 2.1 s on the rate rises by a sixteenth every 250 ms, because the knee is
-/// still that of 12 Mbit/s: 16 rises from 2 Mbit/s to above the 4.95 that the line carries beside
-/// its Ethernet headers, at 5.85 s. What follows is in the last four seconds:
+/// still that of 12 Mbit/s. It takes 16 rises from 2 Mbit/s to above the 4.95 Mbit/s that the line
+/// carries without its Ethernet headers, until 5.85 s. The following is in the last four seconds:
 ///
-/// - The votes are the smaller of two answers, 250 ms apart, so the first steps beyond the line are
-///   a sixteenth each: 6, 13 and 20 % too much. After 0.25, 0.5 and 0.75 s the queue has 16, 48 and
-///   98 ms.
-/// - A probe is overdue by the target and what is allowed, 62 ms, if it is sent 0.57 s after the
-///   first of these steps or later. Probes are 83 ms apart, and two reflectors must be late, so
-///   this is known after 0.85 s, and the controller is asked 0.05 s later at most. A queue that
-///   grows by 20 % has 119 ms then, or 129.
-/// - The first cut is of what was sent in the last half second, 5.84 Mbit/s. If the votes have just
-///   become late, it is of a tenth, and 6 % too much are left until the next one 0.3 s later, 18
-///   ms: 137 ms in all. If they became late 0.05 s ago, it is of 14 %, and 3 % are left: 138 ms.
-///   The next cut is by a third or more.
-/// - A host on which a thread stands for [`STOOD`] adds 20 % of that: 24 ms.
+/// - The votes are the smaller of two answers, 250 ms apart, so the first steps above the line's
+///   rate are a sixteenth each: 6, 13 and 20 % too much. After 0.25, 0.5 and 0.75 s the queue is
+///   16, 48 and 98 ms long.
+/// - A probe that is sent at least 0.57 s after the first of these steps becomes overdue by the
+///   target plus what is allowed, 62 ms. Probes are 83 ms apart, and two reflectors must be late,
+///   so this is known after 0.85 s, and the controller is called at most 0.05 s later. The queue,
+///   which grows at 20 %, is then 119 to 129 ms long.
+/// - The first cut is taken from what was sent in the last half second, 5.84 Mbit/s. If the votes
+///   have just become late, it is a tenth, so the rate is still 6 % too high until the next cut 0.3
+///   s later. That adds 18 ms: 137 ms in all. If they became late 0.05 s ago, it is 14 %, so the
+///   rate is 3 % too high: 138 ms. The next cut is a third or more.
+/// - A host on which a thread wakes late by [`STOOD`] adds 20 % of that: 24 ms.
 #[test]
 #[ignore = "40 s of live traffic that need the host to themselves; run it with `--ignored`"]
 fn a_live_rate_follows_a_line_that_changes() {
@@ -147,7 +148,7 @@ fn a_live_rate_follows_a_line_that_changes() {
     let Some(running) = world.run(&policy(&text)) else { return };
     let flow = Datagrams::start(&world.left, &world.right, "10.9.2.2:5001", 60_000_000, false);
     let mut lines = Vec::new();
-    // Mbit/s, and the delay in ms that is not exceeded for 95 % of the last four seconds.
+    // Mbit/s, and the limit of the 95th percentile of the delay over the last four seconds, in ms.
     for (mbit, most) in [(12, 130), (5, 138 + 24), (8, 130), (12, 130)] {
         assert!(line(&world.router, "change", mbit));
         let (start, mut all, mut settled, mut since) = (Instant::now(), Vec::new(), Vec::new(), None);

@@ -1,5 +1,5 @@
 //! The bridge between two namespaces with the kernel's own TCP and UDP. The tests are skipped with
-//! a message where the host does not allow them.
+//! a message if the host does not allow them.
 
 mod world;
 
@@ -29,8 +29,8 @@ fn tcp_fills_the_link_and_no_more() {
         let last = running.snapshots().iter().last().unwrap();
         eprintln!("{:?} {:?}", last.edge, last.work);
         running.wait().unwrap();
-        // TCP is never faster than the link. How close it comes on a busy machine is a question for
-        // the lab.
+        // TCP is never faster than the link. How close it comes to the link's rate is measured in
+        // the lab, because this machine may be busy.
         assert!(in_all <= most * 1.02 && got >= most * 0.5, "{rate}: {got}, {in_all} since the start");
     }
 }
@@ -167,7 +167,7 @@ fn what_cannot_run_says_why() {
     }
 }
 
-/// Programs forward between the same interfaces as loops do, and only while nobody claims frames.
+/// Programs forward between the same interfaces as loops, but only while nobody claims frames.
 #[test]
 fn the_kernel_forwards_what_nobody_claims() {
     let Some(world) = world() else { return };
@@ -187,7 +187,7 @@ fn the_kernel_forwards_what_nobody_claims() {
         assert!(copies <= 1, "{copies} copies");
         copies == 1
     };
-    // Before anybody has said so, perhaps another process forwards.
+    // Before `forward` is called, another process may forward, so the programs do not.
     assert!(!passes());
     bypass.forward();
     assert!(passes());

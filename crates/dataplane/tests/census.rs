@@ -1,4 +1,4 @@
-//! What the loop of a link with many classes counts, a few of them in each turn.
+//! The counts of a link with many classes, of which the loop counts a few in each turn.
 
 use altq_config::{Language, Link, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
@@ -38,7 +38,7 @@ fn frame(port: u16) -> Vec<u8> {
     bytes
 }
 
-/// A loop to which frames come for 100 ms.
+/// A loop that gets frames for 100 ms.
 fn shaper(link: &Link, end: u64, tuning: Tuning) -> Shaper<Channel> {
     let mut channel = Channel::new(end);
     for n in 0..2000u64 {
@@ -99,7 +99,7 @@ fn sums_hold_in_every_snapshot_of_many_classes() {
 fn a_rate_is_that_of_the_time_between_two_counts() {
     let link = many();
     let all = snapshots(&link, 10 * MS);
-    // A datagram of 500 bytes each 50 µs: 80 Mbit/s, which the link has.
+    // A datagram of 500 bytes every 50 µs: 80 Mbit/s, the link's rate.
     for pair in all.windows(2).filter(|pair| pair[0].at >= 20 * MS && pair[1].at <= 90 * MS) {
         assert_eq!(pair[1].since, pair[0].at);
         let rate = pair[1].classes[0].rate_bit_s as f64;

@@ -169,12 +169,12 @@ fn the_wire_is_never_faster_than_its_rate() {
         let mut bytes = 0;
         for to in &left[from..] {
             bytes += length(to);
-            // 100 Mbit/s are 80 ns per byte. After idle time, what 1 ms carries may go at once,
-            // because frames may be seen so late, and one packet.
+            // 100 Mbit/s are 80 ns per byte. After idle time, what the link carries in 1 ms may
+            // leave at once, because frames may be seen so late, plus one packet.
             assert!(bytes * 80 <= to.at - left[from].at + MS + 120_000, "{from}");
         }
     }
-    // And it is not slower: everything leaves in the time that it takes on the wire.
+    // It is not slower either: everything leaves in the time that it takes on the wire.
     assert!(left[71].at <= 100 * MS + 72 * 120_000);
 }
 
@@ -220,8 +220,8 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
     }
 }
 
-/// The kernel cannot segment what stands behind PPPoE or MPLS: single packets leave, in a class
-/// found by the inner header, and charged as the inner packets.
+/// The kernel cannot segment packets inside PPPoE or MPLS, so single packets leave. Their class is
+/// found by the inner header, and they are charged as the inner packets.
 #[test]
 fn super_packets_in_sessions_and_behind_labels_leave_as_single_packets() {
     let session = |length: usize| {
@@ -285,8 +285,8 @@ fn a_packet_without_a_class_is_counted() {
     assert_eq!((left.len(), last.unclassified), (2, (1, 500)));
 }
 
-/// A meter's DSCP is in the frames that leave, with a header checksum that is right again. Frames
-/// that the meter drops do not leave.
+/// Frames leave with the meter's DSCP and a corrected header checksum. Frames that the meter drops
+/// do not leave.
 #[test]
 fn frames_leave_as_a_meter_marks_them() {
     use altq_dataplane::checksum::Sum;

@@ -1,5 +1,5 @@
-//! Each packet is in the class that the engine's classifier names offline for the same frame: on a
-//! bridge, and by NFQUEUE. The tests are skipped with a message where the host does not allow them.
+//! Each packet is in the class that the engine's classifier finds offline for the same frame, on a
+//! bridge and by NFQUEUE. The tests are skipped with a message if the host does not allow them.
 
 mod world;
 
@@ -18,8 +18,8 @@ use world::{policy, quiet, routed};
 /// Frames that are sent on each path.
 const COUNT: usize = 2600;
 
-/// Rules that look at everything that a packet has. All ask for the interface, so that packets that
-/// the router sends by itself are in the default class.
+/// Rules about all kinds of fields. All of them name the interface, so that packets that the router
+/// sends by itself are in the default class.
 const RULES: &str = "
     match interface IF family ipv4 proto icmp -> echo
     match interface IF family ipv6 proto 58 -> echo
@@ -64,7 +64,7 @@ fn text(device: &str, interface: &str) -> String {
     )
 }
 
-/// Packets and bytes of each class, as the classifier says of the frames.
+/// Packets and bytes of each class, as the classifier finds them for the frames.
 fn offline(link: &Link, interface: &str, frames: &[Vec<u8>]) -> Vec<(u64, u64)> {
     let mut engine = Engine::new(&link.spec).unwrap();
     let mut fragments = FragmentCache::new();
@@ -116,8 +116,8 @@ fn compare(running: Running, link: &Link, expected: &[(u64, u64)]) {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Whether the frames reach every class, so that the comparison says something. The default class
-/// is for others.
+/// Whether the frames reach every class except the default one, so that the comparison is
+/// meaningful.
 fn check(link: &Link, expected: &[(u64, u64)], without: &[&str]) {
     for (class, (packets, _)) in link.classes.iter().zip(expected).skip(1) {
         let none = class.name == "own" || without.contains(&class.name.as_str());

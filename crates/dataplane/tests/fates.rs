@@ -1,4 +1,4 @@
-//! The loop tells its edge what becomes of every frame: it is sent, or it is dropped, once.
+//! The loop reports the fate of every frame to its edge exactly once: it is sent, or it is dropped.
 
 use std::collections::BTreeSet;
 

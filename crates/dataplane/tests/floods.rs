@@ -1,6 +1,6 @@
-//! Floods by NFQUEUE: of packets of 64 bytes, new flows, spoofed sources and fragments, at three
-//! times what the link carries. Memory is bounded, and a guaranteed class gets what it sends. The
-//! tests are skipped with a message where the host does not allow them.
+//! Floods by NFQUEUE, at three times the link's rate: packets of 64 bytes, new flows, spoofed
+//! sources and fragments. Memory is bounded, and everything that a guaranteed class sends arrives.
+//! The tests are skipped with a message if the host does not allow them.
 
 mod world;
 
@@ -66,7 +66,7 @@ fn frame(kind: Kind, noise: &mut Noise) -> Vec<u8> {
     }
 }
 
-/// Sends a flood and the class's own packets for a time. Returns how many of the latter.
+/// Sends a flood and the class's own packets for a time. Returns the number of the class's packets.
 fn flood(injector: &mut Injector, kind: Kind, noise: &mut Noise, time: Duration) -> u64 {
     let outside = Outside { to: routed::LEFT[1], from: routed::LEFT[0], vlan: None };
     let own = frame4(outside, &ipv4([10, 9, 1, 1], [10, 9, 2, 2], 0, 17, 1, 0x4000, &udp(5004, 5004, 172)));

@@ -1,6 +1,6 @@
-//! `path kernel` with a real kernel: links are set up, read back, changed and taken away without a
-//! trace, tc takes the printed commands, and classes get their rates. The tests make namespaces of
-//! their own, and are skipped with a message where the host does not allow them or its kernel lacks
+//! `path kernel` with a real kernel: links are set up, read back, changed and removed without a
+//! trace, tc accepts the printed commands, and classes get their rates. The tests make namespaces
+//! of their own, and are skipped with a message if the host does not allow them or its kernel lacks
 //! a qdisc.
 
 mod links;
@@ -22,8 +22,8 @@ use links::POLICIES;
 use world::routed::{Datagrams, PAYLOAD};
 use world::{Bulk, ip};
 
-/// A namespace with an interface `eth0` that is up; `None`, with a message, where there can be
-/// none.
+/// A namespace with an interface `eth0` that is up; `None`, with a message, if that is not
+/// possible.
 fn device() -> Option<Namespace> {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
@@ -75,7 +75,7 @@ fn tc(namespace: &Namespace, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// All that a link could leave behind: qdiscs and devices.
+/// Everything that a link could leave: qdiscs and devices.
 fn traces(namespace: &Namespace) -> (String, Vec<String>) {
     let devices = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()).unwrap();
     let names = devices.lines().skip(2).map(|line| line.split(':').next().unwrap_or("").trim().to_owned());
@@ -105,8 +105,9 @@ fn stands(namespace: &Namespace, what: &str, link: &Link) {
     assert_eq!(drift, Vec::<String>::new(), "{what}");
 }
 
-/// Links are set up, stand as they were asked for, count in every leaf, stay as they are when they
-/// are set up again, and go without a trace. Returns how many the kernel could keep.
+/// Links are set up, are as they were asked for, count in every leaf, stay as they are when they
+/// are set up again, and are removed without a trace. Returns how many of them the kernel could
+/// execute.
 fn come_and_go(links: &[(String, Link)]) -> Option<usize> {
     let namespace = device()?;
     let before = traces(&namespace);
@@ -163,7 +164,7 @@ fn links_that_are_made_up_come_and_go_without_a_trace() {
     come_and_go(&links);
 }
 
-/// One link in place of another, of every kind, and each time the first one back.
+/// Replaces a link by another one of every kind, and each time goes back to the first one.
 #[test]
 fn a_link_takes_the_place_of_another() {
     let Some(namespace) = device() else { return };
@@ -230,7 +231,7 @@ fn an_interface_that_comes_back_is_taken_up_again() {
     }
 }
 
-/// A rate changes where the class stands: what it counted stays.
+/// A change of a rate is made in place, so the class's counters stay.
 #[test]
 fn a_class_changes_in_place_and_keeps_its_counters() {
     let Some(world) = pair() else { return };
@@ -259,7 +260,7 @@ fn a_class_changes_in_place_and_keeps_its_counters() {
     assert!(world.left.run(|| take_away("eth0", false)).unwrap().unwrap());
 }
 
-/// What altq prints for tc makes, by tc, what altq makes by itself.
+/// The commands that altq prints for tc make the same as altq itself.
 #[test]
 fn tc_makes_what_altq_makes() {
     let Some(namespace) = device() else { return };
@@ -336,8 +337,8 @@ fn somebody_elses_qdisc_is_left_alone() {
     assert_eq!(traces(&namespace), before);
 }
 
-/// 5,000 classes, each with a queue and a rule: how long it takes to set them up, to find that they
-/// stand, to count, to change one, and to take them away.
+/// 5,000 classes, each with a queue and a rule: how long it takes to set them up, to compare them,
+/// to count, to change one, and to remove them.
 #[test]
 fn five_thousand_classes() {
     let Some(namespace) = device() else { return };
@@ -380,8 +381,8 @@ fn one(queue: &str) -> Link {
     ))
 }
 
-/// Two flows of UDP that want 4 and 8 Mbit/s of 4 have their parts of it within 2 %: a quarter
-/// and three quarters as classes, a half each as flows of a fair queue.
+/// Two flows of UDP that offer 4 and 8 Mbit/s to a link of 4 Mbit/s get their parts within 2 %: a
+/// quarter and three quarters as classes, a half each as flows of a fair queue.
 #[test]
 fn classes_and_flows_have_their_rates() {
     const RATE: f64 = 4e6;
@@ -433,9 +434,10 @@ fn processors() -> [f64; 3] {
     [ticks[3] + ticks[4], ticks[7], ticks.iter().sum()]
 }
 
-/// TCP through the kernel's qdiscs gets the link's rate. HTB does not make up for what it keeps
-/// back while its timers are late. So a window in which other machines took a hundredth of the
-/// processors' time, or in which little of it was idle, says nothing if the rate is missing.
+/// TCP through the kernel's qdiscs gets the link's rate. HTB does not make up for time that it
+/// loses when its timers are late. So if the rate is too low in a window in which other machines
+/// took a hundredth of the processors' time, or in which processors were hardly idle, that window
+/// does not count.
 #[test]
 fn tcp_has_the_rate() {
     let Some(world) = pair() else { return };

@@ -1,5 +1,5 @@
 //! `device IF` and `device IF ingress` on a router with NAT, with the kernel's own TCP and UDP. The
-//! tests are skipped with a message where the host does not allow them.
+//! tests are skipped with a message if the host does not allow them.
 
 mod world;
 
@@ -60,11 +60,11 @@ fn longest_wait(before: &BTreeMap<String, Duration>) -> Duration {
 }
 
 /// Checks that two flows have a fifth and four fifths of what the link carries, within 2 %. A
-/// window in which the link was not full says nothing: a source, a sink or the loop did not get its
-/// turn on a busy machine. While a thread waits for a processor, a class may have no packets, and
-/// the other one borrows its share. So the flows have several windows: the test passes with the
-/// first that has the shares, and fails if a full one is off by more than waits can explain.
-/// Otherwise it says so and goes on, as long as one window had nine tenths.
+/// window in which the link was not full does not count: on a busy machine a source, a sink or the
+/// loop did not get a processor. While a thread waits for a processor, a class may have no packets,
+/// and the other one borrows its share. So there are several windows. The test passes with the
+/// first one that has the shares, and fails if a full one is off by more than such waits can
+/// explain. Otherwise it prints that and goes on, as long as one window had nine tenths.
 fn shares(what: &str, flows: [&AtomicU64; 2], payload: f64) {
     std::thread::sleep(Duration::from_millis(700));
     let (mut seen, mut most, mut wrong) = (Vec::new(), 0.0_f64, false);
@@ -79,7 +79,8 @@ fn shares(what: &str, flows: [&AtomicU64; 2], payload: f64) {
         }
         let all = 0.2 * parts[0] + 0.8 * parts[1];
         most = most.max(all);
-        // What a class misses of its share while its threads wait, and what that is of the other's.
+        // The part of its share that a class loses while its threads wait, and the same as a part
+        // of the other's share.
         let waited = wait.as_secs_f64() / WINDOW.as_secs_f64();
         let off = [(parts[0], 4.0 * waited), (parts[1], waited)];
         wrong |= all >= 0.99 && off.iter().any(|(part, waits)| (part - 1.0).abs() > 0.02 + waits);
@@ -104,7 +105,7 @@ fn stop(running: Running) -> Vec<Snapshot> {
     last
 }
 
-/// The world with links that run; skipped where they cannot.
+/// The world with running links; skipped if they cannot run.
 fn start(text: &str) -> Option<(Routed, String, Running)> {
     let world = routed()?;
     let before = world.rules();
@@ -168,12 +169,13 @@ fn super_packets_keep_the_rate() {
     eprintln!("{:.1} Mbit/s, {:.1} since the start, {supers} super-packets", got / 1e6, in_all / 1e6);
     assert!(supers > 100, "super-packets came whole");
     let most = 600e6 * 1448.0 / 1500.0;
-    // How close it comes on a busy machine is a question for the lab.
+    // How close it comes to the link's rate is measured in the lab, because this machine may be
+    // busy.
     assert!(in_all <= most * 1.02 && got > most * 0.5);
     assert_eq!(world.rules(), before, "nothing is left");
 }
 
-/// CE is written by the rules behind the queue, as often as the queue says.
+/// The rules after the queue write CE as often as the queue marks packets.
 fn marks(running: Running, from: &Namespace, at: &Namespace, to: &str) {
     for host in [from, at] {
         host.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", "1").unwrap()).unwrap();
@@ -208,7 +210,7 @@ fn marks_are_written() {
 /// What one link marks is written before another hands the packet to its queue.
 #[test]
 fn marks_are_written_before_another_link_has_the_packet() {
-    // The rules of the first link stand first.
+    // The rules of the first link are tried first.
     let text = format!(
         "link up {{ device wan  rate 900Mbit/s  scheduler fifo  class all {{ default }} }}
          link down {{ device lan ingress {ECN} }}"
@@ -254,7 +256,7 @@ fn marks_are_written_at_a_port_of_a_bridge() {
     assert_eq!(routed::rules(&world.middle), before, "nothing is left");
 }
 
-/// What waits when altq ends goes on, in every queue.
+/// Packets that wait when altq ends are let through, in every queue.
 #[test]
 fn what_waits_at_the_end_goes_on() {
     let text = "link up { device wan  rate 500kbit/s  scheduler fifo
@@ -293,8 +295,8 @@ fn what_waits_at_the_end_goes_on() {
     assert_eq!(world.rules(), before, "nothing is left");
 }
 
-/// What waits in the queue of one link stays there when rules for another are put in place. It did
-/// not where the kernel refused the rules of nftables, before those of iptables were tried.
+/// Packets in the queue of one link stay there when rules for another link are set. (They were lost
+/// earlier if the kernel refused the rules of nftables before those of iptables were tried.)
 #[test]
 fn a_second_link_leaves_what_waits_for_the_first() {
     let text = "link up { device wan  rate 500kbit/s  scheduler fifo
@@ -304,7 +306,7 @@ fn a_second_link_leaves_what_waits_for_the_first() {
     let source = world.left.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
     source.connect("10.9.2.2:5001").unwrap();
     sink.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    // They take half a second. Before the first one arrives, the way to the neighbour is not known.
+    // They take half a second. Before the first one arrives, the neighbour's address is not known.
     for number in 0..150u8 {
         source.send(&[number; 200]).unwrap();
     }

@@ -1,6 +1,7 @@
 //! The bridge by AF_XDP between two namespaces, with the kernel's own TCP and UDP. The tests are
-//! skipped with a message where the host does not allow them. Nothing is switched off at the two
-//! hosts: their devices would compute checksums, merge segments and carry VLAN tags beside frames.
+//! skipped with a message if the host does not allow them. No offloads are switched off at the two
+//! hosts, so their devices may leave checksums open, merge segments and carry VLAN tags beside
+//! frames.
 
 mod world;
 
@@ -48,7 +49,8 @@ fn stop(running: Running) -> Vec<Snapshot> {
     last
 }
 
-/// What is received is in the engine, or was counted before it; and the engine's packets add up.
+/// Checks that everything received is in the engine or was counted before it, and that the engine's
+/// packets add up.
 fn adds_up(last: &Snapshot) {
     let (root, edge) = (&last.classes[0].counters, &last.edge);
     eprintln!("{}: {edge:?} {:?}", last.link, last.work);
@@ -91,7 +93,7 @@ fn both_families_pass_both_ways_and_nothing_is_left() {
     while ["a", "b"].iter().any(|interface| shown(&world, interface).contains("xdp")) {
         assert!(Instant::now() < end, "the programs are gone: {}", shown(&world, "a"));
     }
-    // A queue that was in use can be used again, as often as one likes.
+    // A queue that was in use can be used again, any number of times.
     for _ in 0..3 {
         let Some(running) = run(&world, text) else { panic!("it ran before") };
         round_trips(&world, "10.9.0.2:7", 20);
@@ -99,8 +101,8 @@ fn both_families_pass_both_ways_and_nothing_is_left() {
     }
 }
 
-/// The snapshots of a second in which both classes of a link always had packets. A sender that gets
-/// no processor for long can empty the queue of its class; then another second is waited for.
+/// The snapshots of a second in which both classes of a link always had packets. If a sender gets
+/// no processor for long, the queue of its class may become empty; then another second is tried.
 fn a_second_with_both(running: &Running, link: &str) -> Vec<Snapshot> {
     // At 40 Mbit/s, 175 packets of 1428 bytes leave between two snapshots.
     let both = |one: &Snapshot| one.classes[1..].iter().all(|class| class.counters.queued_packets > 200);

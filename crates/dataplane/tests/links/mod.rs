@@ -1,5 +1,5 @@
-//! Links that the kernel is to execute: some that are written here, those of the examples and cases
-//! of this repository, and some that are made up.
+//! Links for the kernel to execute: some that are written here, those of the examples and cases of
+//! this repository, and random ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -114,8 +114,8 @@ pub fn of_the_repository() -> Vec<(String, Link)> {
     found
 }
 
-/// A link with classes in each other under a scheduler of the kernel's, queues and rules, made up
-/// from a number.
+/// A random link, made from a number: nested classes of a scheduler that the kernel has, with
+/// queues and rules.
 pub fn made_up(seed: u64) -> Link {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut of = |n: u32| random.next_u32() % n;
