@@ -1,5 +1,5 @@
-//! The pieces (delays or flows of each second) of the classes that are busy, at most of a given
-//! number of classes.
+//! The pieces (delays or flows of each second) of the busy classes, for at most a given number of
+//! classes.
 
 use altq_engine::spec::ClassId;
 
