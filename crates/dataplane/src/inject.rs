@@ -1,5 +1,5 @@
-//! Sends frames as they are by an interface, for traffic that no socket of the kernel makes: a
-//! capture that is sent again, fragments, tags, sources that do not exist.
+//! Sends frames unchanged by an interface. It is for traffic that no socket of the kernel can send:
+//! a capture that is sent again, fragments, tags, addresses that no host has.
 
 use std::time::Duration;
 

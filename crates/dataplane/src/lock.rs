@@ -1,14 +1,14 @@
-//! A lock for each direction of an interface: two processes that shape the same packets would shape
-//! them twice, or multiply them.
+//! A lock for each direction of an interface. Without it two processes might shape the same
+//! packets, which would then be shaped twice, or multiplied.
 //!
 //! The lock is a socket with a name in the abstract namespace of unix sockets, which belongs to the
 //! network namespace, as interfaces do. The kernel frees the name when the process ends, however it
-//! ends, and knows the process's number.
+//! ends, and tells the process's id.
 //!
 //! A program that the holder starts has a copy of the socket from its fork to its exec, and keeps
-//! the name that long. Who drops a lock therefore shuts the socket down first: a name in use where
-//! nobody listens is about to be free, and is waited for. So is that of a process that was killed
-//! and is not quite gone.
+//! the name in use that long. Dropping a lock therefore shuts the socket down first. If a name is
+//! in use and nobody listens there, it will soon be free, and is waited for. The name of a process
+//! that was killed and has not ended yet is waited for as well.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// The longest wait for a name that was given up.
+/// The longest wait for a name that its holder has given up.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
 /// A lock. Dropping it frees it.
@@ -44,7 +44,7 @@ impl Lock {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(io(error)),
             }
-            // The kernel notes who made the other socket listen.
+            // The kernel tells which process made the other socket listen.
             let holder = UnixStream::connect_addr(&name).and_then(|stream| {
                 let found = rustix::net::sockopt::socket_peercred(&stream).map_err(IoError::from)?;
                 Ok(found.pid.as_raw_pid())
@@ -62,10 +62,11 @@ impl Lock {
     }
 }
 
-/// True if a process is about to be gone, so that its sockets are: it was killed, for example.
+/// True if a process is ending, for example because it was killed. Its sockets are then closed
+/// soon.
 fn is_ending(process: i32) -> bool {
-    // proc_pid_stat(5): behind the name in brackets the state, and six fields on the flags, of
-    // which 4 is PF_EXITING (linux/sched.h).
+    // proc_pid_stat(5): the state follows the name in brackets, and the flags are six fields later.
+    // The flag 4 is PF_EXITING (linux/sched.h).
     match std::fs::read_to_string(format!("/proc/{process}/stat")) {
         Ok(stat) => {
             let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
@@ -73,15 +74,15 @@ fn is_ending(process: i32) -> bool {
             let flags = fields.nth(5).and_then(|flags| flags.parse::<u32>().ok()).unwrap_or(0);
             matches!(state, "Z" | "X") || flags & 4 != 0
         }
-        // It is gone. A number of 0 is that of a process which this one cannot see.
+        // It has ended. An id of 0 stands for a process in another PID namespace.
         Err(error) => process > 0 && error.kind() == ErrorKind::NotFound,
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Without this a copy of the socket would go on to listen. It cannot fail for a socket that
-        // listens, and nothing is lost if it does.
+        // Without this a copy of the socket would go on listening. It cannot fail for a socket that
+        // listens, and a failure would do no harm.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 }
@@ -101,7 +102,8 @@ mod tests {
         Lock::take(&name, false).unwrap();
     }
 
-    /// A process that has ended and was not waited for is one that is ending; this one is not.
+    /// A process that has ended, but was not waited for, counts as ending. The test's own process
+    /// does not.
     #[test]
     fn who_is_ending_is_seen() {
         assert!(!is_ending(std::process::id() as i32));

@@ -27,9 +27,9 @@ impl Namespace {
     pub fn new() -> io::Result<Namespace> {
         // On a thread of its own, because unshare moves the calling thread to the new namespace.
         on_a_thread(|| {
-            // SAFETY: `unshare_unsafe` is unsafe for the sake of `UnshareFlags::FILES`, which would
-            // give this thread descriptors that others cannot see. Only `NEWNET` is given:
-            // descriptors stay shared, no memory is concerned.
+            // SAFETY: `unshare_unsafe` is unsafe because of `UnshareFlags::FILES`, which would give
+            // this thread descriptors that other threads do not have. Only `NEWNET` is given here,
+            // so descriptors stay shared. No memory is concerned.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET)? };
             Namespace::current()
         })?
@@ -95,7 +95,7 @@ mod tests {
         assert_ne!(here, there);
         assert_eq!(here, name());
         assert_eq!(std::fs::read_link(namespace.path()).unwrap(), there);
-        // Empty: lo is all there is.
+        // A new namespace has no interface but lo.
         let devices = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()).unwrap();
         assert_eq!(
             devices.lines().skip(2).map(|line| line.split(':').next().unwrap_or("").trim()).collect::<Vec<_>>(),

@@ -10,12 +10,12 @@ use altq_engine::units::{Nanos, Rate};
 
 /// The transmitter of a loop.
 ///
-/// A loop wakes up later than it asked for, and outputs deal with that in two ways. Before a device
-/// that takes packets whenever it is given some, the engine is asked in every turn of the loop, for
-/// the time of that turn and after the packets that have arrived. A transmitter in software knows
-/// beforehand when each of its packets ends ([`BY_EVENTS`](Output::BY_EVENTS)), so a late loop
-/// loses nothing: the events that were due are handled in order and at their own times, before
-/// anything that has arrived since.
+/// A loop wakes up later than it asked for, and outputs deal with that in two ways. A device takes
+/// packets whenever it is given some. The engine is then asked in every turn of the loop, with the
+/// time of that turn, once the arrived packets are in the queues. A transmitter in software knows
+/// beforehand when each of its packets ends ([`BY_EVENTS`](Output::BY_EVENTS)). There a late loop
+/// loses nothing: the events that were due are handled first, in order and with their own times,
+/// and then what has arrived since.
 pub trait Output: Transmitter<Error = Infallible> {
     /// Whether the engine is asked at events only: when a packet has ended, a timer fires, a packet
     /// arrives, or the link changes.
@@ -26,8 +26,8 @@ pub trait Output: Transmitter<Error = Infallible> {
         None
     }
 
-    /// Takes note that the packet of [`next_end`](Output::next_end) has ended. Called only if the
-    /// engine is asked at events.
+    /// Notes that the packet of [`next_end`](Output::next_end) has ended. Called only with
+    /// [`BY_EVENTS`](Output::BY_EVENTS).
     fn complete(&mut self) {}
 
     /// Sets the rate, for packets taken from now on.
@@ -35,8 +35,8 @@ pub trait Output: Transmitter<Error = Infallible> {
         let _ = rate;
     }
 
-    /// Takes note that a packet was put into a queue. `dropped`: it, or another packet in its
-    /// place, was dropped. Returns false if the engine need not be asked because of that.
+    /// Notes that a packet was put into a queue. `dropped`: it, or another packet in its place, was
+    /// dropped. Returns false if the engine need not be asked now.
     fn arrived(&mut self, key: &Key, dropped: bool) -> bool {
         let _ = (key, dropped);
         true

@@ -37,8 +37,8 @@ struct Frame {
     len: u32,
     vnet: Vnet,
     tunnelled: bool,
-    /// Who holds the head: the loop, and the kernel while it sends the frame from there. The head
-    /// is free when nobody does.
+    /// How many hold the head: the loop, and the kernel while it sends the frame from there. The
+    /// head is free at 0.
     holders: u8,
 }
 
@@ -168,8 +168,8 @@ impl Pool {
         self.frames[handle as usize].holders += 1;
     }
 
-    /// Takes note that the kernel has done with a head that was lent to it, or the loop with its
-    /// frame.
+    /// Notes that the kernel no longer needs a head that was lent to it, or that the loop no longer
+    /// needs its frame.
     pub(crate) fn give_back(&mut self, handle: u32) {
         let frame = &mut self.frames[handle as usize];
         frame.holders = frame.holders.saturating_sub(1);
@@ -210,7 +210,8 @@ impl Pool {
     }
 
     /// Sets a received frame's length. Bytes that do not fit in the head lie in the body; a body
-    /// that is not needed is freed. A length beyond both is cut to what both hold.
+    /// that is not needed is freed. A length of more than head and body hold is cut to what they
+    /// hold.
     pub fn set_len(&mut self, handle: u32, len: usize) {
         let frame = &mut self.frames[handle as usize];
         frame.head = len.min(HEAD_ROOM) as u16;
@@ -221,7 +222,7 @@ impl Pool {
         }
     }
 
-    /// Fills a frame with its first bytes; it counts as `len` bytes long, but the others are not
+    /// Fills a frame with its first bytes only. Its length is set to `len`, as if the rest were
     /// there. False if `bytes` do not fit, or are more than `len`.
     pub fn fill_head(&mut self, handle: u32, bytes: &[&[u8]], len: usize) -> bool {
         let count = bytes.iter().map(|part| part.len()).sum::<usize>();
@@ -261,8 +262,8 @@ impl Pool {
         &self.bodies[at..at + frame.len as usize]
     }
 
-    /// All of a head's slot and all of its body, for the kernel to write a frame at [`START`] and
-    /// on.
+    /// The whole slot of the head, and the whole body: the kernel writes a frame there, from
+    /// [`START`] on.
     pub fn room_mut(&mut self, handle: u32) -> (&mut [u8], &mut [u8]) {
         let at = handle as usize * HEAD;
         let body = match self.frames[handle as usize].body {
@@ -298,9 +299,9 @@ impl Pool {
         self.insert(handle, 12, &tag.to_be_bytes())
     }
 
-    /// Inserts bytes before byte `at` of a frame, between two headers. Offsets in the virtio header
-    /// that point behind them are adjusted. False if there is no room, or if the frame's head is
-    /// shorter.
+    /// Inserts bytes before byte `at` of a frame, between two headers, and adjusts the offsets in
+    /// the virtio header that point behind them. False if there is no room, or if `at` is more than
+    /// the length of the frame's head.
     pub fn insert(&mut self, handle: u32, at: usize, bytes: &[u8]) -> bool {
         let frame = &mut self.frames[handle as usize];
         let count = bytes.len();
@@ -316,8 +317,8 @@ impl Pool {
         true
     }
 
-    /// Removes `count` bytes from byte `at` of a frame on, the reverse of [`insert`](Pool::insert).
-    /// False if the frame's head does not have them.
+    /// Removes `count` bytes of a frame, from byte `at` on: the reverse of
+    /// [`insert`](Pool::insert). False if they are not all in the frame's head.
     pub fn remove(&mut self, handle: u32, at: usize, count: usize) -> bool {
         let frame = &mut self.frames[handle as usize];
         if at.checked_add(count).is_none_or(|end| end > frame.head as usize) {
@@ -361,7 +362,7 @@ impl Pool {
         if headers > head || from < headers || from > to || to > head + whole.len as usize {
             return None;
         }
-        // The bytes behind the head of a frame without a body are not there.
+        // A frame without a body has no bytes behind its head.
         if to > head && whole.body == NONE {
             return None;
         }
@@ -409,8 +410,8 @@ impl Pool {
     pub fn copy_from(&mut self, handle: u32, other: &Pool, of: u32) -> bool {
         let (first, second) = (other.head(of), other.body(of));
         let (head, body) = self.room_mut(handle);
-        // A cut frame may have less in its head than fits there, and a tagged frame more, so the
-        // bytes are divided anew between head and body.
+        // A frame that was cut may have less in its head than fits there, and a frame with an
+        // inserted tag more. So the bytes are divided between head and body again.
         let (here, over) = first.split_at(first.len().min(HEAD_ROOM));
         let (beside, rest) = second.split_at(second.len().min(HEAD_ROOM - here.len()));
         if over.len() + rest.len() > body.len() {
@@ -513,7 +514,7 @@ mod tests {
             done[second](&mut pool, frame);
             assert_eq!(pool.free_heads(), 2);
         }
-        // A frame from before is not seen in the next one.
+        // Nothing of the earlier frame shows in the next one.
         let frame = pool.take().unwrap();
         assert_eq!((pool.len(frame), pool.vnet(frame)), (0, &Vnet::default()));
     }

@@ -72,7 +72,7 @@ mod tests {
         Nothing,
         /// A PPPoE session (RFC 2516 4).
         Session,
-        /// The same with PPP's protocol field in one byte (RFC 1661 6.5).
+        /// A PPPoE session with PPP's protocol field in one byte (RFC 1661 6.5).
         Short,
         /// Two labels (RFC 3032 2.1).
         Labels,

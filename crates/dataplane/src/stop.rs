@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A signal to all loops that hold a copy of it. Once set, it stays set.
+/// A request to end, for all loops that hold a copy of it. Once set, it stays set.
 ///
-/// Copies share a descriptor that a loop polls. A copy [for a loop](Stop::for_loop) has one of its
-/// own, so that this loop can be woken alone.
+/// A loop polls its copy's descriptor. Plain copies share one. A copy [for a loop](Stop::for_loop)
+/// has its own, so that this loop can be woken alone.
 #[derive(Clone, Debug)]
 pub struct Stop {
     all: Arc<All>,
@@ -52,14 +52,14 @@ impl Stop {
     pub fn for_loop(&self) -> io::Result<Stop> {
         let own = event()?;
         self.all.events.lock().unwrap_or_else(PoisonError::into_inner).push(own.clone());
-        // If it was set meanwhile, `set` may not have seen the new descriptor.
+        // If the signal was set meanwhile, `set` may not have raised the new descriptor.
         if self.is_set() {
             raise(&own);
         }
         Ok(Stop { all: self.all.clone(), own })
     }
 
-    /// Sets it.
+    /// Sets the signal.
     pub fn set(&self) {
         self.all.set.store(true, Ordering::Release);
         let events = self.all.events.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,18 +71,19 @@ impl Stop {
         raise(&self.own);
     }
 
-    /// True if it is set.
+    /// True if the signal is set.
     pub fn is_set(&self) -> bool {
         self.all.set.load(Ordering::Acquire)
     }
 
-    /// What a loop asks when its descriptor was readable: true if it is to end. Otherwise the loop
-    /// was woken, and the descriptor is not readable any more.
+    /// Tells a loop whose descriptor is readable why: true if it is to end. False if it was only
+    /// woken; the descriptor is then no longer readable.
     pub fn ends(&self) -> bool {
         if !self.is_set() {
             let _ = rustix::io::read(&self.own, &mut [0u8; 8]);
         }
-        // `set` stores first and raises then: if what was read was that, it is set by now.
+        // `set` stores before it raises. So if the read has taken what `set` raised, the signal is
+        // set by now.
         self.is_set()
     }
 }

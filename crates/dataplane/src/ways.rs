@@ -29,7 +29,7 @@ pub enum Way<'a> {
     },
 }
 
-/// Says why `altq run` would refuse the links, as far as the policy alone shows it.
+/// Checks the links as `altq run` does, as far as this needs only the policy.
 ///
 /// # Errors
 /// [`Error::Link`] for a link without a device, and for devices that exclude each other.
@@ -118,7 +118,8 @@ mod tests {
     use super::check;
 
     fn refused(devices: &[&str]) -> Option<String> {
-        // Each in a policy of its own, because the language refuses some of these as well.
+        // Each pair has a policy of its own, because the policy language refuses some of these
+        // pairs too.
         let link = |(at, device): (usize, &&str)| -> Link {
             let text = format!("link l{at} {{ {device}  rate 1Mbit/s  scheduler fifo  class all {{ default }} }}");
             let policy = parse_str(&text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));

@@ -1,12 +1,12 @@
-//! Loads BPF programs of a few instructions and attaches them; here are those at the ingress hook
+//! Loads and attaches BPF programs of a few instructions, and has the programs for the ingress hook
 //! of a bridge's interfaces.
 //!
 //! The bridge receives frames by a packet socket, and the kernel's network stack would handle the
 //! same frames too. Packet sockets come before the ingress hook (`__netif_receive_skb_core`), so a
-//! program that drops everything at the hook keeps frames only from the stack. Another program does
-//! that only until a time which others move on, and from then on hands the frames to another
-//! interface. Both are attached by a BPF link (tcx, Linux 6.6), which the kernel removes when the
-//! last descriptor is closed, also after SIGKILL.
+//! program that drops everything at the hook keeps frames only from the stack. A second program
+//! does that only until a deadline, which a process keeps moving on; after it the program hands the
+//! frames to another interface. Both are attached by a BPF link (tcx, Linux 6.6), which the kernel
+//! removes when the last descriptor is closed, also after SIGKILL.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -29,7 +29,8 @@ const EXIT: u64 = 0x95;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 /// Processes may map the values.
 const BPF_F_MMAPABLE: u32 = 1 << 10;
-/// In the source register of a load: the immediate is a map, whose first value's address is loaded.
+/// In the source register of a load: the immediate is the descriptor of a map, and the address of
+/// the map's first value is loaded.
 const BPF_PSEUDO_MAP_VALUE: u64 = 2;
 /// Helper functions of the kernel (`enum bpf_func_id`).
 const KTIME_GET_NS: u64 = 5;
@@ -118,8 +119,8 @@ pub(super) fn load(program: &Program<'_>) -> io::Result<OwnedFd> {
     descriptor(BPF_PROG_LOAD, &load)
 }
 
-/// Attaches a program to an interface for as long as the descriptor is open, which also keeps the
-/// program loaded. `place` is a BPF_… of `bpf_attach_type`, and `flags` are those of this place.
+/// Attaches a program to an interface for as long as the returned descriptor is open, which also
+/// keeps the program loaded. `place` is a BPF_… of `bpf_attach_type`; `flags` are the flags for it.
 pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
     let link = LinkCreate {
         prog_fd: program.as_raw_fd() as u32,
@@ -184,10 +185,9 @@ pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
     at_ingress(interface, *b"altq_drop\0\0\0\0\0\0\0", &DROP)
 }
 
-/// For as long as the descriptor is open, the kernel hands what comes in at an interface to the
-/// interface `to`, unless its CLOCK_MONOTONIC is before the number of `until` (a map of
-/// [`shared_number`]): until then the frames are kept from the kernel's stack, as by
-/// [`drop_ingress`].
+/// As [`drop_ingress`], but only until a deadline by CLOCK_MONOTONIC: the number of `until` (a map
+/// of [`shared_number`]). After it the kernel hands what comes in at an interface to the interface
+/// `to`, for as long as the descriptor is open.
 ///
 /// # Errors
 /// As [`drop_ingress`].
@@ -207,7 +207,7 @@ fn forward(to: u32, until: i32) -> [u64; 11] {
         0x79 | r6 | r6_source,
         // r0 = the time
         0x85 | KTIME_GET_NS << 32,
-        // if r0 >= r6, go on behind the next two
+        // if r0 >= r6, skip the next two
         0x3d | r6_source | 2 << 16,
         0xb7 | TCX_DROP << 32,
         EXIT,

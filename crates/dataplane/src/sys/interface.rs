@@ -21,7 +21,7 @@ pub struct Interface {
     statistics: OnceLock<Table>,
 }
 
-/// What an interface says of its driver. Empty: it says nothing.
+/// What an interface tells about its driver. The fields are empty if it tells nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
     /// The driver's name.
@@ -102,7 +102,7 @@ impl Interface {
             .map(|mtu| mtu.max(0) as u32)
     }
 
-    /// How many packets its own queue holds (txqueuelen).
+    /// The most packets that its own queue holds (txqueuelen).
     ///
     /// # Errors
     /// ENODEV if it is gone.
@@ -114,7 +114,8 @@ impl Interface {
         self.ask(SIOCGIFTXQLEN, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|length| length.max(0) as u32)
     }
 
-    /// Which super-packets it receives, takes and segments, in ethtool's words.
+    /// Which super-packets it receives (GRO, LRO), accepts for sending (GSO) and segments itself
+    /// (TSO), with ethtool's names.
     pub fn offloads(&self) -> [(&'static str, Option<bool>); 4] {
         // ETHTOOL_GGRO, ETHTOOL_GGSO and ETHTOOL_GTSO; and ETH_FLAG_LRO of ETHTOOL_GFLAGS.
         let large = self.ethtool_value(0x25).map(|flags| flags & (1 << 15) != 0);
@@ -173,8 +174,8 @@ impl Interface {
         Driver { name: text(&info.driver), bus: if bus == "N/A" { String::new() } else { bus } }
     }
 
-    /// The most queues that it may receive from, or send by, as its driver says
-    /// (ETHTOOL_GCHANNELS); 1 if it does not say.
+    /// The most queues that it may receive from, or send by, as its driver tells
+    /// (ETHTOOL_GCHANNELS); 1 if the driver does not tell.
     pub fn queues(&self) -> usize {
         const GCHANNELS: u32 = 0x3c;
         /// `struct ethtool_channels` of linux/ethtool.h.
@@ -206,8 +207,8 @@ impl Interface {
         self.ethtool_value(GFLAGS).is_some_and(|flags| flags & RXVLAN != 0)
     }
 
-    /// Frames that the device accepted and dropped on sending, from its statistics; `None` if it
-    /// has none.
+    /// Frames that the device accepted for sending and then dropped, from its statistics; `None` if
+    /// it has none.
     pub fn dropped_on_sending(&self) -> Option<u64> {
         // The thread that opens the table runs in the interface's namespace. Columns: 8 of
         // reception, then bytes, packets, errors, drops.

@@ -33,7 +33,8 @@ impl Mapping {
     /// # Errors
     /// Those of mmap(2).
     pub fn of(fd: BorrowedFd<'_>, offset: u64, size: usize) -> io::Result<Mapping> {
-        // Where an offset has 32 bits, the rings of AF_XDP that lie beyond cannot be mapped.
+        // Where file offsets have 32 bits, the rings of AF_XDP cannot be mapped: their offsets are
+        // larger.
         let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         Mapping::map(size, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
@@ -79,8 +80,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the whole of a mapping that `map` made, and what refers to it has it in
-        // an `Arc`, so nobody uses it any more.
+        // SAFETY: this is a whole mapping that `map` made. What refers to it keeps it in an `Arc`,
+        // so nobody uses it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
     }
 }
@@ -96,8 +97,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Divides memory into two parts, of which the first has `first` bytes. It is divided once:
-    /// each part is its user's alone.
+    /// Divides memory into two parts, of which the first has `first` bytes. The memory is divided
+    /// only once, so that each part has one user.
     pub fn halves(of: &Arc<Mapping>, first: usize) -> [Part; 2] {
         let first = first.min(of.size());
         [Part { of: of.clone(), from: 0, size: first }, Part { of: of.clone(), from: first, size: of.size() - first }]

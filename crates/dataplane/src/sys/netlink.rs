@@ -34,8 +34,8 @@ impl Netlink {
     pub fn open() -> io::Result<Netlink> {
         #[cfg(test)]
         fault::call()?;
-        // SAFETY: the call takes numbers only; the descriptor is new and nobody else's. rustix's
-        // protocols of netlink are all there is for it, and bind would take as much `unsafe`.
+        // SAFETY: the call takes numbers only; the descriptor is new and nobody else's. rustix
+        // could make the socket too, but its bind would need as much `unsafe`.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
             OwnedFd::from_raw_fd(check(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER))?)
@@ -43,8 +43,8 @@ impl Netlink {
         let size = |option| set(&socket, libc::SOL_SOCKET, option, RECEIVE_BUFFER);
         // Optional, as is the next: the buffer then has its default size.
         let _ = size(libc::SO_RCVBUFFORCE).or_else(|_| size(libc::SO_RCVBUF));
-        // Without this the kernel drops everything from the first loss on until the buffer is
-        // empty, whichever class it belongs to (netlink_overrun in net/netlink/af_netlink.c).
+        // Without this the kernel, after a loss, drops everything of every class until the buffer
+        // is empty (netlink_overrun in net/netlink/af_netlink.c).
         let _ = set(&socket, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1);
         // SAFETY: sockaddr_nl is plain old data, for which all zeroes are a value: the kernel gives
         // the socket a port.
@@ -148,13 +148,14 @@ pub mod fault {
     use std::io;
 
     thread_local! {
-        /// Counts down with each call; the one at which it is 0 fails.
+        /// Counts down with each call. The call that finds it at 0 fails.
         pub static UNTIL: Cell<i64> = const { Cell::new(-1) };
-        /// How it fails: the number of an error, or 0 if what it receives is cut to half.
+        /// How the call fails: with this error number. At 0 it does not fail, but what it receives
+        /// is cut to half.
         pub static HOW: Cell<i32> = const { Cell::new(0) };
     }
 
-    /// Counts a call. True if what it receives is to be cut.
+    /// Counts a call. True if what the call receives is to be cut.
     ///
     /// # Errors
     /// The error with which it is to fail.

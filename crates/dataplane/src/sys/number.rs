@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mapping::Mapping;
 
-/// The number of a map of [`shared_number`](super::bpf::shared_number). Copies are the same number.
+/// The number in a map of [`shared_number`](super::bpf::shared_number). Copies refer to the same
+/// number.
 #[derive(Clone, Debug)]
 pub struct Number {
     at: NonNull<AtomicU64>,
@@ -37,7 +38,7 @@ impl Number {
         unsafe { self.at.as_ref() }.store(value, Ordering::Release);
     }
 
-    /// What it is.
+    /// Reads it.
     #[cfg(test)]
     pub fn get(&self) -> u64 {
         // SAFETY: as in `set`.
@@ -45,7 +46,7 @@ impl Number {
     }
 }
 
-/// Takes a descriptor that the process was started with, and was told the number of.
+/// Takes over a descriptor that the process was started with. The process was told its number.
 ///
 /// # Errors
 /// EBADF: there is none, or it is one of the three that every process has.

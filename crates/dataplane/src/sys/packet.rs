@@ -13,7 +13,7 @@ use crate::vnet::{LEN, Vnet};
 /// Receive buffer in bytes. With 64 MB nothing was lost of a burst of which the default lost a
 /// third.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
-/// Send buffer in bytes: most bytes of a socket's frames that a device may hold.
+/// Send buffer in bytes: the most bytes of a socket's frames that a device may hold.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 
 /// Options of linux/if_packet.h that libc lacks.
@@ -34,7 +34,7 @@ pub struct Sender {
     messages: Messages,
 }
 
-/// Sees the frames that come in at an interface and leave by it, and takes none away.
+/// Sees copies of the frames that come in at an interface and leave by it.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -54,8 +54,8 @@ impl Listener {
         Ok(Listener { socket })
     }
 
-    /// The beginning of the next frame, as much as there is room for, and its whole length. It does
-    /// not wait.
+    /// Receives the beginning of the next frame, as much as there is room for. Returns its length
+    /// and that of the whole frame. Does not wait.
     ///
     /// # Errors
     /// EAGAIN: there is none. ENETDOWN: the interface is down or gone.
@@ -110,7 +110,7 @@ impl Receiver {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         }
         if deaf {
-            // A filter of one instruction, which takes no byte of any frame.
+            // A filter of one instruction, which accepts no frame.
             let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
             let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
             set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
@@ -194,7 +194,7 @@ impl Receiver {
     }
 }
 
-/// Lets a [`Receiver`] receive.
+/// Starts a [`Receiver`] that does not receive yet.
 #[derive(Debug)]
 pub struct Ear(OwnedFd);
 
@@ -258,8 +258,8 @@ impl Sender {
     }
 }
 
-/// Sets an interface to promiscuous mode for as long as the descriptor is open. Nothing is received
-/// by it.
+/// Sets an interface to promiscuous mode for as long as the descriptor is open. The descriptor
+/// receives nothing.
 ///
 /// # Errors
 /// EPERM without CAP_NET_RAW; ENODEV.

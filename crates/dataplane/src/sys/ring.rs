@@ -239,7 +239,7 @@ mod tests {
         for start in [0, u32::MAX - 4] {
             let (mut producing, mut consuming, _) = ring(start);
             assert!((0..8).all(|entry| producing.push(entry)) && !producing.push(8), "from {start}");
-            // What is not published is not there.
+            // The other side does not see what is not published.
             assert_eq!(consuming.pop(), None);
             producing.publish();
             assert_eq!((producing.pending(), consuming.pop(), consuming.pop()), (8, Some(0), Some(1)));

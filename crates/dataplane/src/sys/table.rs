@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// A table that stays open: whoever may open no file later can still read it.
+/// A table that stays open, so that a process that may not open files later can still read it.
 #[derive(Debug)]
 pub struct Table(Option<File>);
 
 impl Table {
-    /// Opens the table at a path. Without it, it is read as empty.
+    /// Opens the table at a path. If there is none, it reads as empty.
     pub fn open(path: &str) -> Table {
         Table(File::open(path).ok())
     }
@@ -17,7 +17,7 @@ impl Table {
     pub fn read(&self) -> String {
         let Some(file) = &self.0 else { return String::new() };
         let (mut text, mut part) = (Vec::new(), [0; 16 << 10]);
-        // The kernel makes the table anew where it is read from the beginning.
+        // The kernel writes the table again whenever it is read from the beginning.
         while let Ok(count @ 1..) = file.read_at(&mut part, text.len() as u64) {
             text.extend_from_slice(part.get(..count).unwrap_or_default());
         }

@@ -36,15 +36,15 @@ pub fn pin(processor: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps idle processors from sleeping until the file is closed: one that sleeps takes up to 100 µs
-/// to wake. They then use power as busy ones do (Documentation/power/pm_qos_interface.rst of the
-/// kernel).
+/// Keeps idle processors awake until the returned file is closed, because a sleeping one takes up
+/// to 100 µs to wake. Idle processors then use as much power as busy ones
+/// (Documentation/power/pm_qos_interface.rst of the kernel).
 ///
 /// # Errors
 /// ENOENT: the kernel has no such file (CONFIG_CPU_IDLE); EACCES without the right to write it.
 pub fn stay_awake() -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
-    // The longest time to wake up, in µs, as a number of four bytes.
+    // The longest wake-up time that is allowed, in µs, as a number of four bytes.
     file.write_all(&0_i32.to_ne_bytes())?;
     Ok(file)
 }

@@ -9,8 +9,8 @@ use super::check;
 /// From linux/udp.h; libc has it for some systems only.
 const UDP_SEGMENT: libc::c_int = 103;
 
-/// Most datagrams in one call on a segmenting socket: UDP_MAX_SEGMENTS of kernels before 6.7. Later
-/// kernels allow 128.
+/// The most datagrams in one call on a segmenting socket: UDP_MAX_SEGMENTS of kernels before 6.7.
+/// Later kernels allow 128.
 pub const SEGMENTS: usize = 64;
 
 /// Makes the kernel cut everything that is sent into datagrams of `bytes` bytes (UDP_SEGMENT,

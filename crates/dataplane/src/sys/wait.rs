@@ -1,4 +1,4 @@
-//! Waiting for descriptors, with a time to look at them before the thread sleeps.
+//! Waits for descriptors. For a given time the thread polls them before it sleeps.
 
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, Timespec, poll};
@@ -13,8 +13,8 @@ pub fn now() -> Nanos {
 }
 
 /// Waits until a descriptor is ready, or until the time `until`. For the first `spin` nanoseconds
-/// after `now` the thread looks again and again instead of sleeping: to be woken costs more than
-/// that where the processor went to sleep as well. A signal ends the wait.
+/// after `now` the thread polls instead of sleeping: where the processor goes to sleep too, waking
+/// takes longer than that. A signal ends the wait.
 ///
 /// With a timer slack of 1 ns, ppoll wakes as exactly as a timerfd would, and takes one system call
 /// instead of three.
@@ -60,7 +60,7 @@ mod tests {
             let start = now();
             wait(&mut watched, start, start + 5_000_000, spin).unwrap();
             assert!(watched[0].revents().is_empty() && now() >= start + 5_000_000, "spin {spin}");
-            // What is over is not waited for.
+            // A time in the past is not waited for.
             wait(&mut watched, start, start, spin).unwrap();
         }
         far.write_all(b"x").unwrap();

@@ -24,10 +24,11 @@ const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// How often, and after which time each, an interface with another program is tried again.
+/// How often to try again at an interface that has another program, and how long to wait before
+/// each attempt.
 const TRIES: (usize, Duration) = (50, Duration::from_millis(10));
 
-/// The function that tells the VLAN tag of a frame.
+/// The kernel function that returns a frame's VLAN tag.
 pub const TAG_OF: &str = "bpf_xdp_metadata_rx_vlan_tag";
 
 /// Where an interface's program runs.
@@ -35,7 +36,7 @@ pub const TAG_OF: &str = "bpf_xdp_metadata_rx_vlan_tag";
 pub enum Mode {
     /// In the driver, before the kernel has made a packet of the frame.
     Native,
-    /// In the kernel's stack, where any driver's frames come by.
+    /// In the kernel's stack, through which the frames of every driver pass.
     Generic,
 }
 
@@ -105,8 +106,8 @@ fn redirect(context: u8, map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// The same after the frame's tag, if it has one beside it, was put into the frame. `tag_of` is the
-/// number of [`TAG_OF`].
+/// The same program, which first puts a tag that the kernel carries beside the frame into it.
+/// `tag_of` is the number of [`TAG_OF`].
 fn tag_and_redirect(map: BorrowedFd<'_>, tag_of: i32) -> Vec<u64> {
     let mut program = vec![
         copy(6, 1),
@@ -119,9 +120,9 @@ fn tag_and_redirect(map: BorrowedFd<'_>, tag_of: i32) -> Vec<u64> {
         add(3, -16),
         // Source 2: a function of the kernel (BPF_PSEUDO_KFUNC_CALL).
         code(0x85, 0, 2, 0, tag_of),
-        // Not 0, in 32 bits: there is no tag. On to the redirection.
+        // If the result (32 bits) is not 0, there is no tag: go on to the redirection.
         code(0x56, 0, 0, 26, 0),
-        // Four bytes more at the front.
+        // Add four bytes at the front.
         copy(1, 6),
         set(2, -4),
         call(ADJUST_HEAD),
@@ -141,7 +142,7 @@ fn tag_and_redirect(map: BorrowedFd<'_>, tag_of: i32) -> Vec<u64> {
         half(5, 10, -8),
         store(2, 12, 5),
         half(5, 10, -16),
-        // To network order; the type is in it already.
+        // Turn the control word into network order. The type is in network order already.
         code(0xdc, 5, 0, 0, 16),
         store(2, 14, 5),
     ]);
@@ -194,7 +195,7 @@ pub fn redirect_to(sockets: BorrowedFd<'_>, interface: u32, mode: Mode, tag_of: 
     let mut tries = 0;
     loop {
         match bpf::attach(program.as_fd(), interface, BPF_XDP, flags) {
-            // The kernel may take the program of a process that has just ended away a moment later.
+            // When a process has just ended, the kernel may remove its program a moment later.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < TRIES.0 => std::thread::sleep(TRIES.1),
             other => return other,
         }
@@ -228,8 +229,8 @@ mod tests {
         let is_jump = |at: &usize| [0x55, 0x56, 0x2d].contains(&read(program[*at]).0);
         let jumps: Vec<usize> = (0..program.len()).filter(is_jump).collect();
         assert_eq!(jumps.len(), 3);
-        // Without a tag: to the load of the queue's number. In the two other cases: to `r0 =
-        // XDP_DROP`, and out.
+        // Without a tag the jump goes to the load of the queue's number. The two other jumps go to
+        // `r0 = XDP_DROP`, after which the program ends.
         assert_eq!(program[target(jumps[0])], word(2, 6, QUEUE));
         for jump in &jumps[1..] {
             assert_eq!(program[target(*jump)..], [set(0, XDP_DROP), EXIT]);

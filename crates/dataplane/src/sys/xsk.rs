@@ -7,10 +7,10 @@
 //! memory, so that a frame that came in by one leaves by another from where it is
 //! (Documentation/networking/af_xdp.rst and net/xdp/xsk.c of the kernel, Linux 5.10).
 //!
-//! Written by hand on top of rustix, which has the options and addresses of these sockets; what
-//! remains are the rings ([`super::ring`]). For those alone a crate of its own (xdpilone, xdp)
-//! would bring more code than it saves; xsk-rs is built on a library in C, and aya loads what a
-//! compiler has made of a program, where a few instructions are enough ([`super::xdp`]).
+//! It uses rustix, which has the options and addresses of these sockets, but not the rings
+//! ([`super::ring`]). A crate only for the rings (xdpilone, xdp) would bring more code than it
+//! saves; xsk-rs is built on a library in C. aya loads programs that a compiler has made, but here
+//! a few instructions are enough ([`super::xdp`]).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,26 +34,27 @@ use crate::pool::HEAD;
 pub type Descriptor = libc::xdp_desc;
 
 /// Bytes of a slot before the frame, which the kernel leaves free (XDP_PACKET_HEADROOM of
-/// linux/bpf.h), so the longest frame has this many bytes less than a slot.
+/// linux/bpf.h).
 const HEADROOM: usize = 256;
 /// The longest frame that a slot holds.
 pub const LONGEST: usize = HEAD - HEADROOM;
 
 /// The most receive queues of an interface.
 pub const QUEUES: usize = 64;
-/// Slots in which the frames of an interface come in, over all its queues, if it has few.
+/// Slots for the frames that come in at an interface with few queues, over all of them.
 const FILL: u32 = 2048;
-/// The least for a queue.
+/// The fewest such slots of a queue.
 const FILL_LEAST: u32 = 128;
 /// Places of the send ring.
 const SEND: u32 = 256;
 /// Places of the completion ring: the most frames that the device has at a time.
 pub const COMPLETION: u32 = 1024;
-/// Send buffer in bytes: the most that the kernel copies of frames that the device has.
+/// Send buffer in bytes: the most bytes of frames that the kernel has copied and the device still
+/// holds.
 const SEND_BUFFER: usize = 16 << 20;
 
-/// How often, and after which time each, a queue that is in use is tried again: the kernel frees
-/// the queue of a closed socket a moment later.
+/// How often to try again at a queue that is in use, and how long to wait before each attempt: the
+/// kernel frees the queue of a closed socket a moment later.
 const TRIES: (usize, Duration) = (50, Duration::from_millis(10));
 
 /// The frames that come in at a queue.
@@ -72,7 +73,7 @@ pub struct Outgoing {
     pub socket: Arc<OwnedFd>,
     /// The frames to send.
     pub frames: Producing<Descriptor>,
-    /// Slots of frames that the device has done with.
+    /// Slots of frames that the device no longer needs.
     pub done: Consuming<u64>,
 }
 
@@ -80,7 +81,7 @@ pub struct Outgoing {
 pub struct Device {
     /// One for each receive queue.
     pub incoming: Vec<Incoming>,
-    /// The first queue's other half.
+    /// The socket of the first queue, for sending.
     pub outgoing: Outgoing,
 }
 
@@ -97,7 +98,7 @@ pub fn fill_slots(queues: usize) -> usize {
     queues.max(1) * fill_size(queues) as usize
 }
 
-/// Places of the fill ring of each of so many queues, a power of two.
+/// Places of the fill ring of each queue, if there are so many queues. It is a power of two.
 fn fill_size(queues: usize) -> u32 {
     let each = FILL / (queues.clamp(1, QUEUES) as u32).next_power_of_two();
     each.max(FILL_LEAST)
@@ -129,15 +130,17 @@ fn open_device(
 ) -> io::Result<Device> {
     let mut incoming = Vec::with_capacity(queues);
     let mut outgoing = None;
-    // One queue more than there may be: it must be refused, or its frames would be lost.
+    // One queue more than there may be is tried: the kernel must refuse it, or else its frames
+    // would be lost.
     for queue in 0..=queues {
         let made = prepare(first.is_none().then_some(memory), fill_size(queues), queue == 0)?;
         match bind_to(&made.socket, interface, queue as u32, first.as_deref(), copy) {
             Ok(()) if queue == queues => return Err(io::Error::from_raw_os_error(libc::E2BIG)),
             Ok(()) => {}
             Err(_) if queue == queues => break,
-            // The kernel refuses a queue that does not exist so (`xsk_reg_pool_at_qid`). A driver
-            // may say the same of a queue that it cannot do without copying.
+            // With this error the kernel refuses a queue that does not exist
+            // (`xsk_reg_pool_at_qid`). A driver may return it too, for a queue that it cannot serve
+            // without copying.
             Err(error) if copy && queue > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
             Err(error) => return Err(error),
         }
@@ -180,7 +183,7 @@ fn prepare(memory: Option<&Arc<Mapping>>, fill: u32, sends: bool) -> io::Result<
     }
     sockopt::set_xdp_umem_fill_ring_size(&socket, fill)?;
     sockopt::set_xdp_umem_completion_ring_size(&socket, COMPLETION)?;
-    // As many as there are slots, so it is never full.
+    // The ring has as many places as there are slots, so it is never full.
     sockopt::set_xdp_rx_ring_size(&socket, fill)?;
     if sends {
         sockopt::set_xdp_tx_ring_size(&socket, SEND)?;
@@ -201,8 +204,8 @@ fn prepare(memory: Option<&Arc<Mapping>>, fill: u32, sends: bool) -> io::Result<
     Ok(Prepared { socket, received, fill: filled, sent, done })
 }
 
-/// Binds a socket to a queue. `first` is the socket that registered the memory, if it is another
-/// one; whether frames are copied was decided when that one was bound.
+/// Binds a socket to a queue. `first` is the socket that registered the memory, if that is another
+/// one. Whether frames are copied was then decided when `first` was bound.
 fn bind_to(socket: &OwnedFd, interface: u32, queue: u32, first: Option<&OwnedFd>, copy: bool) -> io::Result<()> {
     let mut tries = 0;
     loop {
@@ -257,7 +260,7 @@ impl Incoming {
         })
     }
 
-    /// Tells the driver that there are slots, if it waits for them.
+    /// If the driver waits for slots, tells it that there are some.
     ///
     /// # Errors
     /// ENETDOWN, ENXIO: the interface is down or gone. EOPNOTSUPP: Linux 5.10 is told by poll(2)
