@@ -7,7 +7,7 @@ use altq_engine::units::SECOND;
 /// The largest packet, in bytes at layer 3: IPv4's total length is 16 bits wide (RFC 791 3.1).
 pub const LARGEST_PACKET: u32 = 65_535;
 
-/// Most transmit queues of a link, because sets of queues are 64-bit words.
+/// The most transmit queues of a link, because sets of queues are 64-bit words.
 pub const MOST_QUEUES: usize = 64;
 
 /// The timer with `hz` ticks per second. A tick is a whole number of nanoseconds, so `hz` must

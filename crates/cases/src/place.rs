@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Most characters of a line that [`Place::of`] keeps.
+/// The most characters of a line that [`Place::of`] keeps.
 const LONGEST_LINE: usize = 200;
 
 /// A place in a text. Displayed, it is the line with its number, and a caret below the place.

@@ -107,11 +107,11 @@ fn sends(wire: &Wire) -> Vec<(Nanos, u32, u32)> {
     wire.log.iter().flatten().map(|sent| (sent.at, sent.departure.class, sent.departure.packet.wire)).collect()
 }
 
-/// Most bytes of these packets in any interval, beyond `rate` times its length: exactly, over all
-/// pairs of packets, in one pass.
+/// The most bytes by which these packets exceed `rate` times the interval's length, in any
+/// interval: exactly, over all pairs of packets, in one pass.
 fn excess(packets: impl Iterator<Item = (Nanos, u32)>, rate: u64) -> f64 {
-    // In an interval from packet i to packet j: bytes(i..=j) - rate (t_j - t_i), so the sum of a
-    // walk that is cut where it is least.
+    // The excess from packet i to packet j is bytes(i..=j) - rate (t_j - t_i). `run` is the largest
+    // of all intervals that end with the current packet.
     let (mut most, mut run, mut before) = (f64::MIN, 0.0_f64, None);
     for (at, bytes) in packets {
         let passed = before.map_or(0, |before| at - before);

@@ -50,8 +50,8 @@ impl Network for Direct {
     }
 }
 
-/// Most frames in transit on one side: 98 ms of full frames at 1 Gbit/s. Further frames are dropped
-/// and counted.
+/// The most frames in transit on one side: 98 ms of full frames at 1 Gbit/s. Further frames are
+/// dropped and counted.
 const MOST: usize = 1 << 13;
 
 /// A frame in transit: the time of its next event, a serial number that orders events at the same

@@ -15,7 +15,7 @@ use super::generator::Kind;
 use super::prepared::links;
 use super::shaper::Readings;
 
-/// Most classes, and most flows, that have a series; as in the simulator.
+/// The most classes, and most flows, that have a series; as in the simulator.
 const MOST: usize = 64;
 
 /// The edges of the bins of a run, with the beginning and the end of the run.

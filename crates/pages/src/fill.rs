@@ -2,7 +2,7 @@
 //! repository. Headings, tables, code, quotes, markup and paragraphs with hard line breaks stay as
 //! they are.
 
-/// Most characters of a line of prose.
+/// The most characters of a line of prose.
 const WIDTH: usize = 100;
 
 /// Fills every paragraph and every item of a list.

@@ -42,8 +42,8 @@ pub trait Admission {
 pub struct Limits {
     /// Number of first bytes that a client sends.
     pub bytes: usize,
-    /// Most connections at a time that have not sent all their first bytes, or that were answered
-    /// and are not closed.
+    /// The most connections at a time that have not sent all their first bytes yet, or that were
+    /// answered and are not closed yet.
     pub pending: usize,
     /// Time that a client has to send its first bytes, and to close.
     pub patience: Duration,

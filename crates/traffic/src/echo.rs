@@ -25,7 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// so their numbers must differ.
 pub const LEAST_AT_INTERVALS: usize = 4;
 
-/// Most requests on their way that are remembered.
+/// The most requests on their way that are remembered.
 const UNDER_WAY: usize = 1 << 14;
 
 /// Sends requests until `end` and measures round trips. Without `interval` each request waits for

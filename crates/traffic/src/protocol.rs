@@ -303,11 +303,11 @@ pub struct Caps {
     pub rate_bit_s: u64,
     /// Latest end of a flow, in ns from the start.
     pub duration_ns: u64,
-    /// Most clients at a time.
+    /// The most clients at a time.
     pub clients: u32,
-    /// Most flows of a client.
+    /// The most flows of a client.
     pub flows: u32,
-    /// Most connections of all flows of a client.
+    /// The most connections of all flows of a client.
     pub streams: u32,
 }
 

@@ -77,7 +77,7 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
     Ok(case)
 }
 
-/// Most hosts of a case.
+/// The most hosts of a case.
 const MOST_HOSTS: u32 = 100_000;
 
 fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
@@ -183,7 +183,7 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Most copies of a piece of text.
+/// The most copies of a piece of text.
 const MOST_TIMES: u32 = 1_000_000;
 
 fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
@@ -203,7 +203,7 @@ fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
     raw.iter().map(one).collect()
 }
 
-/// Most turns.
+/// The most turns.
 const MOST_TURNS: u32 = 1000;
 
 fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {

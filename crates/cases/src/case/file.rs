@@ -16,9 +16,9 @@ use super::{Case, check, raw};
 use crate::place::Place;
 use crate::world::World;
 
-/// Most runs of one file.
+/// The most runs of one file.
 const MOST_RUNS: usize = 10_000;
-/// Most samples of a row.
+/// The most samples of a row.
 const MOST_SAMPLES: usize = 1000;
 
 /// A checked case file.

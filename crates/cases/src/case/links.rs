@@ -15,7 +15,7 @@ use altq_config::literal;
 
 /// The smallest MTU: that of IPv4 (RFC 791 3.2).
 const LEAST_MTU: u32 = 68;
-/// Most hosts with more than one link: between these the simulator has a table of all routes.
+/// The most hosts with more than one link: between these the simulator has a table of all routes.
 const MOST_INNER: usize = 2_000;
 
 pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>> {

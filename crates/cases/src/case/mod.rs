@@ -96,7 +96,7 @@ pub struct Case {
     pub folder: PathBuf,
 }
 
-/// Most hosts of a case in the lab.
+/// The most hosts of a case in the lab.
 const MOST_IN_LAB: usize = 250;
 const TOO_MANY_FOR_LAB: &str = "the lab makes a network namespace for each host, for 250 hosts at most";
 

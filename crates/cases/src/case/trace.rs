@@ -9,7 +9,7 @@ use super::event::{TimedEvent, What};
 use super::raw;
 use super::wrong::{Result, bad};
 
-/// Most steps of a trace.
+/// The most steps of a trace.
 const MOST_STEPS: usize = 1_000_000;
 
 /// The changes of rate that the traces of these links make, and the files that they are in,

@@ -10,7 +10,7 @@ const PACKETS: u64 = 20;
 const SHORTEST: Nanos = 20_000_000;
 /// Number of windows for which a class is watched.
 const WINDOWS: u64 = 20;
-/// Most comebacks of a class that are kept.
+/// The most comebacks of a class that are kept.
 const MOST: usize = 16;
 
 /// The watch over one class.

@@ -9,10 +9,10 @@ use comeback::Comeback;
 use crate::result::{Delays, Reclaim, RunSeries, SeriesRow, unless_zero};
 use crate::statistics::percentile;
 
-/// Most classes, and most flows, of which rows are kept.
+/// The most classes, and most flows, of which rows are kept.
 const MOST: usize = 64;
 
-/// Most bins of a run, unless another number is given.
+/// The most bins of a run, unless another number is given.
 pub const BINS: u64 = 120;
 
 /// With more runs than this, series have fewer bins.

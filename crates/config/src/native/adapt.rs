@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
 use crate::policy::Adapt;
 
-/// Most reflectors of a link: each is probed four times a second.
+/// The most reflectors of a link: each is probed four times a second.
 const MOST: usize = 32;
 
 /// The way out where something is missing.

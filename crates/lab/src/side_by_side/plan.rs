@@ -6,17 +6,18 @@ use crate::Need;
 /// The limits of what may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Most runs at a time.
+    /// The most runs at a time.
     pub runs: usize,
-    /// Most traffic of all runs together, in bit/s.
+    /// The most traffic of all runs together, in bit/s.
     pub rate: u64,
 }
 
-/// Most runs per processor. A run of 2 Mbit/s needs about 4 % of a processor, most of it to measure
+/// The most runs per processor. A run of 2 Mbit/s needs about 4 % of a processor, mostly to measure
 /// how late timers are (every 2 ms) and to take readings.
 const RUNS: usize = 8;
 
-/// Most bit/s per processor. 40 Mbit/s of the kernel's TCP in full packets need about 15 % of one.
+/// The most bit/s per processor. 40 Mbit/s of the kernel's TCP in full packets need about 15 % of a
+/// processor.
 const RATE: u64 = 50_000_000;
 
 impl Bound {

@@ -108,7 +108,7 @@ pub struct Watch {
     pub stats: Vec<(Option<String>, LinkStat)>,
     /// What classes and flows did over time, one series per column; `None`: no series is kept.
     pub series: Option<Vec<Series>>,
-    /// Most bins of a series; `None`: [`BINS`].
+    /// The most bins of a series; `None`: [`BINS`].
     pub bins: Option<u64>,
     /// Reads counters as `tc -s` prints them, for expectations about these.
     pub counters: Option<ReadCounters>,

@@ -78,7 +78,7 @@ pub struct Station {
     /// The frames in the driver's ring: packets and their bytes on the wire. The first one is being
     /// sent, or waits for the medium.
     pub ring: VecDeque<(u32, u32)>,
-    /// Most frames in the ring.
+    /// The most frames in the ring.
     pub slots: usize,
     /// True if the first frame waits for the medium or is being sent.
     pub offered: bool,

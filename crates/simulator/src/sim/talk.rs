@@ -43,7 +43,7 @@ pub struct Pings {
     open: VecDeque<(u64, Nanos, bool)>,
 }
 
-/// Most pings whose answers are waited for: those of four minutes at the usual interval.
+/// The most pings whose answers are waited for: those of four minutes at the usual interval.
 const MOST_OPEN: usize = 1_000;
 
 impl Pings {

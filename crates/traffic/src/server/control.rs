@@ -21,7 +21,7 @@ use crate::protocol::{Address, Lines, Plan, ServerMessage, line};
 use crate::socket;
 use crate::token::{self, NONCE, hex};
 
-/// Most clients at a time that have not proved that they know the token (strangers).
+/// The most clients at a time that have not proved that they know the token (strangers).
 pub const STRANGERS: u32 = 16;
 
 /// Time that a stranger has for its proof.

@@ -40,13 +40,13 @@ pub struct Args {
     /// Longest run of a client
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = literal::time_with_unit)]
     max_duration: Nanos,
-    /// Most clients at a time
+    /// The most clients at a time
     #[arg(long, value_name = "N", default_value_t = CAPS.clients)]
     max_clients: u32,
-    /// Most flows of a client at a time
+    /// The most flows of a client at a time
     #[arg(long, value_name = "N", default_value_t = CAPS.flows)]
     max_flows: u32,
-    /// Most connections of all flows of a client
+    /// The most connections of all flows of a client
     #[arg(long, value_name = "N", default_value_t = CAPS.streams)]
     max_streams: u32,
     /// Stops after this time [default: at SIGINT or SIGTERM]

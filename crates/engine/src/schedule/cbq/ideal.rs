@@ -23,7 +23,7 @@ pub struct Offer {
     pub rate: Rate,
     /// Whether it borrows. Ignored for the root.
     pub borrow: bool,
-    /// Most that it may have with borrowing.
+    /// The most that it may have with borrowing.
     pub ceiling: Option<Rate>,
     /// 0 to 7; 7 is the highest.
     pub priority: u8,

@@ -11,9 +11,9 @@ use crate::plot::{Axis, Chart, Mark, Panel, Side, Style, Unit};
 struct Ranges {
     /// The highest rate, in bit/s.
     rate: f64,
-    /// Most packets dropped per second.
+    /// The most packets dropped per second.
     drops: f64,
-    /// Most packets marked per second.
+    /// The most packets marked per second.
     marks: f64,
     /// The shortest delay above 0, in ns.
     shortest: u64,

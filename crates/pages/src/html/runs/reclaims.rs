@@ -8,7 +8,7 @@ use crate::html::element::{Sign, charts, column_style, legend, table};
 use crate::html::text::time;
 use crate::plot::{Axis, Chart, Mark, Panel, Style, Unit};
 
-/// Most comebacks that are shown.
+/// The most comebacks that are shown.
 const MOST: usize = 40;
 
 /// The comebacks of all columns. The same comeback in several columns counts once.

@@ -75,7 +75,7 @@ pub struct Cbq {
     pub red: Option<Red>,
     /// Packets waiting.
     pub queued: u64,
-    /// Most packets that may wait; `None` if the queue counts bytes.
+    /// The most packets that may wait; `None` if the queue counts bytes.
     pub limit: Option<u32>,
     /// Average, largest and smallest idleness, in microseconds times 32.
     pub idle: Option<(i64, i64, i64)>,
@@ -268,7 +268,7 @@ impl Display for Priq {
 pub struct Fifoq {
     /// Packets waiting.
     pub queued: u64,
-    /// Most packets that may wait; `None` if it counts bytes.
+    /// The most packets that may wait; `None` if it counts bytes.
     pub limit: Option<u64>,
     /// How often it ran empty.
     pub period: Option<i64>,

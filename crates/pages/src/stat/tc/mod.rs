@@ -88,11 +88,11 @@ pub enum Kind {
 /// SFQ's words and counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sfq {
-    /// Most packets that it holds.
+    /// The most packets that it holds.
     pub limit: u32,
     /// Bytes per round.
     pub quantum: u64,
-    /// Most packets of one flow.
+    /// The most packets of one flow.
     pub depth: u64,
     /// True if it drops and marks at the head.
     pub headdrop: bool,

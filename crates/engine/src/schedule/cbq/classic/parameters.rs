@@ -56,7 +56,7 @@ pub(super) struct Numbers {
     pub ns_per_byte: i64,
     /// Bytes a second, from `ns_per_byte`: the weight in the round robin.
     pub allotment: i64,
-    /// Most that idleness earns, microseconds times 32.
+    /// The most that idleness earns, microseconds times 32.
     pub maxidle: i64,
     /// Deepest debt, microseconds times 32; 0 or less.
     pub minidle: i64,

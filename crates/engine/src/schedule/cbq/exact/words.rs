@@ -21,7 +21,7 @@ pub struct Words {
     pub rate: u64,
     /// May use what others leave.
     pub borrow: bool,
-    /// Most that it may have with borrowing, in bit/s.
+    /// The most that it may have with borrowing, in bit/s.
     pub ceiling: Option<u64>,
     /// 0 to 7, 7 first.
     pub priority: u8,
