@@ -1,5 +1,6 @@
-//! A link whose rate adapts, on a router: real probes, a real loop. The line after it is as fast as
-//! a veth, or as the kernel's tbf. Skipped, with a message, if the host does not allow it.
+//! A link on a router whose rate adapts, with real probes and a real loop. The line after it is a
+//! veth, which may be limited by the kernel's tbf. The tests are skipped, with a message, if the
+//! host does not allow them.
 
 mod world;
 
@@ -103,7 +104,7 @@ fn waits(router: &Namespace) -> u64 {
 }
 
 /// If a thread that sleeps for 20 ms wakes later than this, the host is busy with something else.
-/// Then probes and loop are late as well, by more than the target.
+/// Then the probes and the loop are late as well, by more than the target.
 const STOOD: Duration = Duration::from_millis(120);
 
 /// The queue before the line and what the line carries, while the line's rate changes every ten

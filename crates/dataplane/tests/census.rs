@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 const INNER: u16 = 5;
 const EACH: u16 = 300;
 
-/// Inner classes with leaves, each for a port: more than are counted in one turn.
+/// Inner classes with leaves, each leaf for one port: more classes than are counted in one turn.
 fn many() -> Link {
     let mut text = "link wan { device bridge a b  rate 100Mbit/s  scheduler htb\n".to_owned();
     for inner in 0..INNER {
@@ -38,7 +38,7 @@ fn frame(port: u16) -> Vec<u8> {
     bytes
 }
 
-/// A loop that gets frames for 100 ms.
+/// Runs a loop that gets frames for 100 ms.
 fn shaper(link: &Link, end: u64, tuning: Tuning) -> Shaper<Channel> {
     let mut channel = Channel::new(end);
     for n in 0..2000u64 {
@@ -89,7 +89,7 @@ fn sums_hold_in_every_snapshot_of_many_classes() {
     }
     let last = all.last().unwrap();
     assert!(last.last && all.iter().filter(|snapshot| snapshot.last).count() == 1);
-    // All left: two packets of five hundred classes, one of the others.
+    // All packets left: two of each of five hundred classes, one of each other class.
     assert_eq!(last.classes[0].counters.sent_packets, 2000);
     let leaf = |port: usize| &last.classes[link.class(&format!("c{port}")).unwrap() as usize];
     assert_eq!([0, 499, 500, 1499].map(|port| leaf(port).counters.sent_packets), [2, 2, 1, 1]);

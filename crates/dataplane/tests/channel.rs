@@ -170,7 +170,7 @@ fn the_wire_is_never_faster_than_its_rate() {
         for to in &left[from..] {
             bytes += length(to);
             // 100 Mbit/s are 80 ns per byte. After idle time, what the link carries in 1 ms may
-            // leave at once, because frames may be seen so late, plus one packet.
+            // leave at once, plus one packet, because the loop may see frames 1 ms late.
             assert!(bytes * 80 <= to.at - left[from].at + MS + 120_000, "{from}");
         }
     }

@@ -1,4 +1,4 @@
-//! The system calls of a process that has everything open.
+//! Limits the system calls of a process that has opened all that it needs.
 
 use super::Needs;
 
@@ -6,13 +6,13 @@ use super::Needs;
 /// calling thread and those that it starts.
 ///
 /// # Errors
-/// Why they are not forbidden here.
+/// Why the calls cannot be forbidden.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
 pub fn forbid(needs: Needs) -> Result<(), String> {
     filters::install(needs).map_err(|error| format!("system calls are not filtered ({error})"))
 }
 
-/// Forbids none: there are no filters for this processor.
+/// Forbids nothing: there are no filters for this processor.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 pub fn forbid(_: Needs) -> Result<(), String> {
     Err("system calls are not filtered on this kind of processor".to_owned())
@@ -30,7 +30,7 @@ mod filters {
 
     use super::Needs;
 
-    /// System calls whatever their arguments are.
+    /// System calls that are allowed with any arguments.
     const ALWAYS: &[c_long] = &[
         // Packets, requests and replies, on descriptors that are open.
         libc::SYS_read,
@@ -85,7 +85,7 @@ mod filters {
         libc::SYS_sched_setaffinity,
         libc::SYS_sched_setattr,
         libc::SYS_getcpu,
-        // Time and chance.
+        // Time and random numbers.
         libc::SYS_clock_gettime,
         libc::SYS_clock_getres,
         libc::SYS_clock_nanosleep,
@@ -94,7 +94,8 @@ mod filters {
         libc::SYS_getrandom,
     ];
 
-    /// What kills: opening a file, starting a program, and reaching into another process.
+    /// System calls for which the kernel kills the process: opening a file, starting a program, and
+    /// reaching into another process.
     const DEADLY: &[c_long] = &[
         libc::SYS_openat,
         libc::SYS_openat2,
@@ -122,7 +123,7 @@ mod filters {
         libc::SYS_io_uring_setup,
     ];
 
-    /// Their older forms, which only this kind of processor has.
+    /// Older forms of allowed calls and of deadly ones, which only this kind of processor has.
     #[cfg(target_arch = "x86_64")]
     const OLDER: (&[c_long], &[c_long]) = (
         &[libc::SYS_poll, libc::SYS_accept, libc::SYS_dup2, libc::SYS_time],
@@ -131,7 +132,7 @@ mod filters {
     #[cfg(not(target_arch = "x86_64"))]
     const OLDER: (&[c_long], &[c_long]) = (&[libc::SYS_accept], &[]);
 
-    /// Questions about interfaces, and how std sets sockets to not block.
+    /// Queries about interfaces, and FIONBIO, by which std makes sockets nonblocking.
     #[allow(clippy::unnecessary_cast, reason = "C libraries differ in the type of these numbers")]
     const IOCTLS: &[u64] = &[
         libc::SIOCGIFNAME as u64,
@@ -151,11 +152,11 @@ mod filters {
         let deadly: Rules = DEADLY.iter().chain(OLDER.1).map(|call| (*call, Vec::new())).collect();
         let mut known = allowed(needs)?;
         known.extend(deadly.keys().map(|call| (*call, Vec::new())));
-        // The kernel asks both filters, and does what is worse.
+        // The kernel runs both filters and takes the stricter answer.
         let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
         let rest = program(known, unknown, SeccompAction::Allow)?;
         let deadly = program(deadly, SeccompAction::Allow, SeccompAction::KillProcess)?;
-        // The second one is put in place under the rule of the first.
+        // The filter that is installed first must allow the call that installs the other.
         apply_filter(&deadly)?;
         apply_filter(&rest)
     }
@@ -179,8 +180,8 @@ mod filters {
         };
         rules.insert(libc::SYS_ioctl, one_of(1, IOCTLS)?);
         rules.insert(libc::SYS_prctl, one_of(0, PRCTLS)?);
-        // No memory that can be run, and no process of its own. `clone3`, whose flags lie in
-        // memory, is unknown: then libraries use `clone`.
+        // No executable memory, and no child processes. `clone3` fails with ENOSYS, because its
+        // flags lie in memory, which a filter cannot read. Libraries then use `clone`.
         let exec = libc::PROT_EXEC as u64;
         rules.insert(libc::SYS_mmap, vec![masked(2, exec, 0)?]);
         rules.insert(libc::SYS_mprotect, vec![masked(2, exec, 0)?]);
@@ -189,7 +190,7 @@ mod filters {
         if needs.qdiscs {
             let families = [libc::AF_NETLINK, libc::AF_INET, libc::AF_UNIX].map(|family| family as u64);
             rules.insert(libc::SYS_socket, one_of(0, &families)?);
-            // A netlink socket gets its address so.
+            // `bind` gives a netlink socket its address.
             rules.insert(libc::SYS_bind, Vec::new());
         }
         Ok(rules)

@@ -21,7 +21,7 @@ fn confined() {
     let Ok(what) = std::env::var(VARIABLE) else { return };
     let status = File::open("/proc/thread-self/status").unwrap();
     let needs = Needs { verdicts: true, ..Needs::default() };
-    // As root another user can be had.
+    // Only root can change to another user.
     let user = rustix::process::geteuid().is_root().then_some(User { user: 12_345, group: 23_456 });
     let notes = confine(user, needs).unwrap();
     let lines = |text: String| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Links for the kernel to execute: some that are written here, those of the examples and cases of
-//! this repository, and random ones.
+//! Links for the kernel to execute: those written in this file, those of the repository's examples
+//! and cases, and random ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use altq_config::{Device, Language, Link, parse_str};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// Policies with every scheduler, queue and kind of rule that the kernel has.
+/// Policies that use every scheduler, queue and kind of rule that the kernel has.
 pub const POLICIES: &[(&str, &str)] = &[
     (
         "htb",
@@ -69,7 +69,7 @@ pub const POLICIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// A link of a text, on `eth0`.
+/// Reads the link of a policy, on `eth0`.
 pub fn link(text: &str) -> Link {
     let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}\n{text}"));
     policy.links.into_iter().next().unwrap()
@@ -114,8 +114,8 @@ pub fn of_the_repository() -> Vec<(String, Link)> {
     found
 }
 
-/// A random link, made from a number: nested classes of a scheduler that the kernel has, with
-/// queues and rules.
+/// A random link, made from a seed: nested classes of a scheduler that the kernel has, with queues
+/// and rules.
 pub fn made_up(seed: u64) -> Link {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut of = |n: u32| random.next_u32() % n;

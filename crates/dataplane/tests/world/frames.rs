@@ -1,9 +1,9 @@
-//! Frames made up for tests: of all kinds that rules tell apart, and floods.
+//! Makes frames for tests: frames of all kinds that rules tell apart, and floods.
 
 use altq_dataplane::checksum::Sum;
 
-/// Numbers that look random, the same in every run: a linear congruential generator with the
-/// constants of Knuth's MMIX, of which the upper bits are taken.
+/// Pseudo-random numbers, the same in every run: the upper bits of a linear congruential generator
+/// with the constants of Knuth's MMIX.
 pub struct Noise(u64);
 
 impl Noise {
@@ -94,8 +94,8 @@ fn tcp(sport: u16, dport: u16, flags: u8, len: usize) -> Vec<u8> {
 
 const PORTS: [u16; 10] = [22, 53, 80, 123, 443, 5060, 5061, 8080, 8443, 40_000];
 
-/// A transport header with data: its protocol, and its bytes. ICMP's are echo requests of either
-/// family: neighbour discovery would be for the next hop.
+/// A transport header with data: its protocol, and its bytes. For ICMP it is an echo request (of
+/// IPv4 or IPv6), because the next hop itself would take neighbour discovery.
 fn transport(noise: &mut Noise, v6: bool) -> (u8, Vec<u8>) {
     let (sport, dport) = (noise.one(&PORTS), noise.one(&PORTS));
     let long = noise.below(1400) as usize;
@@ -123,8 +123,8 @@ fn transport(noise: &mut Noise, v6: bool) -> (u8, Vec<u8>) {
     }
 }
 
-/// Frames of all kinds: IPv4 from 10.50.0.0/14 to 10.200.0.0/22, IPv6 from fd50::/30 to fd20::/30,
-/// every twentieth a datagram in three fragments. With `vlans` a part of them has tags.
+/// Frames of all kinds: IPv4 from 10.50.0.0/14 to 10.200.0.0/22, and IPv6 from fd50::/30 to
+/// fd20::/30. Every twentieth is a datagram in three fragments. With `vlans` some frames have tags.
 pub fn mixed(seed: u64, count: usize, outside: Outside, vlans: bool) -> Vec<Vec<u8>> {
     let mut noise = Noise::new(seed);
     let mut frames = Vec::new();

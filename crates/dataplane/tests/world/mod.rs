@@ -93,11 +93,11 @@ impl World {
     }
 }
 
-/// Keeps a namespace from sending packets of its own: no neighbour discovery, no reports of groups.
+/// Keeps a namespace from sending packets of its own: no neighbour discovery, no multicast reports.
 pub fn quiet(namespace: &Namespace) {
     namespace
         .run(|| {
-            // Without IPv6 there is nothing to keep quiet.
+            // Without IPv6 there is nothing to switch off.
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
             std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         })
@@ -180,8 +180,8 @@ impl Bulk {
         Bulk { arrived, stop, threads, begun }
     }
 
-    /// Payload in bit/s since the start. It is never more than the link let through, however late
-    /// the receiver reads.
+    /// Payload in bit/s since the start. Even if the receiver reads late, it is never more than the
+    /// link let through.
     pub fn since_start(&self) -> f64 {
         let arrived = self.arrived.load(Ordering::Relaxed);
         arrived as f64 * 8.0 / self.begun.elapsed().as_secs_f64()

@@ -34,10 +34,10 @@ pub fn routed() -> Option<Routed> {
     make(true)
 }
 
-/// The router without NAT, and so without connection tracking, which would put fragments together.
+/// The router without NAT, and so without connection tracking, which would reassemble fragments.
 /// 10.48.0.0/12 and fd50::/16 lie behind the left host, 10.200.0.0/16 and fd20::/16 behind the
-/// right one. Neighbours are known, and neither host sends anything by itself or answers for those
-/// nets.
+/// right one. Neighbour entries are static. Neither host sends anything by itself or answers for
+/// those nets.
 pub fn plain() -> Option<Routed> {
     let world = make(false)?;
     let word = |address: [u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
@@ -62,7 +62,7 @@ pub fn plain() -> Option<Routed> {
     world
         .router
         .run(|| {
-            // The highest of `all` and the interface's own counts.
+            // The kernel uses the higher of the values for `all` and for the interface.
             for of in ["all", "lan", "wan"] {
                 std::fs::write(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"), "0").unwrap();
             }
@@ -116,7 +116,8 @@ fn make(nat: bool) -> Option<Routed> {
     Some(Routed { left, router, right, nat })
 }
 
-/// Has iptables make its tables, which it does when a rule first needs them, and leaves behind.
+/// Makes iptables create its tables. It creates them when a rule first needs them, and they remain
+/// afterwards.
 fn warm() {
     shell(
         "for i in iptables ip6tables; do for c in PREROUTING INPUT FORWARD OUTPUT POSTROUTING; do \
@@ -189,7 +190,7 @@ pub fn bridged() -> Option<super::World> {
         .middle
         .run(|| {
             warm();
-            // So that iptables sees the bridge's packets, where nft cannot queue them.
+            // With this iptables sees the bridge's packets, where nft cannot queue them.
             for program in ["iptables", "ip6tables"] {
                 let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{program}"), "1");
             }
@@ -234,8 +235,8 @@ impl Datagrams {
             (client, server)
         };
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        // So that nothing is lost at the receiver on a busy host. Where this is not allowed, the
-        // buffer stays as it is.
+        // A large buffer, so that the receiver loses nothing on a busy host. Where it is not
+        // allowed, the buffer stays as it is.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&sink, 16 << 20);
         sink.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let (stopped, count) = (stop.clone(), arrived.clone());
