@@ -196,7 +196,8 @@ impl World<'_> {
                 let number = self.events.number();
                 port.line.push_back((arrival, number, packet));
                 if port.line.len() == 1 {
-                    self.events.push_numbered(arrival, Rank::Arrival, number, Event::Arrive(at as u32));
+                    let line = *port.numbered.get_or_insert_with(|| self.events.add_line());
+                    self.events.push_first(line, at as u32, arrival, number);
                 }
             }
             None => self.lost(end, packet),

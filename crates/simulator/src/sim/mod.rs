@@ -16,6 +16,7 @@ mod fifo;
 mod files;
 mod flight;
 mod frame;
+mod lines;
 mod port;
 mod routes;
 mod setup;

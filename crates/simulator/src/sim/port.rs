@@ -43,6 +43,8 @@ pub struct Port {
     /// Packets that have left, in the order in which they arrive: time, number of the event,
     /// packet. Only the first one's event is in the queue of events, which keeps that queue short.
     pub line: VecDeque<(Nanos, u64, u32)>,
+    /// The line's number in the queue of events; `None` before its first packet.
+    pub numbered: Option<u32>,
     /// Whether packets arrive in the order in which they left. If not, `line` is not used.
     pub in_order: bool,
     /// The engine, or one for each transmit queue of the card.
@@ -261,6 +263,7 @@ impl Port {
             to: if back { case.from } else { case.to },
             in_order: way.reorder == 0.0 && (way.keep_order || way.jitter == 0),
             line: VecDeque::new(),
+            numbered: None,
             flight: Flight::new(way.clone(), random),
             engine: Engines::new(&spec, case.tx_queues)?,
             wire: Wire::new(rate, case.tx_ring).with_medium(framing),

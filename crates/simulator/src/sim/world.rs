@@ -348,10 +348,10 @@ impl<'a> World<'a> {
 
     /// Lets the first packet of a port's line arrive, and adds the event of the next one.
     fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        let line = &mut self.ports[at].line;
-        let Some((_, _, packet)) = line.pop_front() else { return Ok(()) };
-        if let Some((time, number, _)) = line.front() {
-            self.events.push_numbered(*time, Rank::Arrival, *number, Event::Arrive(at as u32));
+        let port = &mut self.ports[at];
+        let Some((_, _, packet)) = port.line.pop_front() else { return Ok(()) };
+        if let (Some((time, number, _)), Some(line)) = (port.line.front(), port.numbered) {
+            self.events.push_first(line, at as u32, *time, *number);
         }
         self.arrive(now, packet)
     }
