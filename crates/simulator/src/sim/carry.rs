@@ -15,7 +15,7 @@ use super::events::{Event, Rank};
 use super::fifo::Fate;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
-use super::world::World;
+use super::world::{NO_PORT, World};
 use super::{SimError, frame, record_error};
 
 /// The protocol number of IPv6 in IPv4 (RFC 4213 3.5).
@@ -26,15 +26,14 @@ impl World<'_> {
     pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Result<bool, SimError> {
         let Parcel { len, segments, octet, load } = parcel;
         let stream = &self.streams[place];
-        let (host, to, flow) = (stream.ends[end].host, stream.ends[1 - end].host, stream.flow as usize);
+        let (way, flow) = (stream.ends[end].way, stream.flow as usize);
         let travelling = Travelling {
             sent: now,
             stream: place as u32,
             life: stream.life,
             len,
             segments,
-            host: host as u32,
-            to: to as u32,
+            hop: way + 1,
             end: end as u8,
             octet,
             load,
@@ -53,23 +52,19 @@ impl World<'_> {
             self.flow_tally.cell(self.segment, flow).sent += u64::from(segments);
             self.watches[flow].entered(now);
         }
-        match self.routes.port(host, to) {
-            Some(port) => self.enter(now, port, packet),
-            None => Ok(false),
-        }
+        // Set-up has checked that there is a route, and hosts do not send to themselves.
+        self.enter(now, self.hops[way as usize] as usize, packet)
     }
 
     /// Lets a host handle a packet: the host delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
-        let travelling = &self.packets[packet as usize];
-        let (host, to) = (travelling.host as usize, travelling.to as usize);
-        if host == to {
-            return self.delivered(now, packet);
-        }
-        // Set-up has checked that there is a route from the source, so there is one from here.
-        match self.routes.port(host, to) {
-            Some(port) => self.enter(now, port, packet).map(|_| ()),
-            None => Ok(()),
+        let travelling = &mut self.packets[packet as usize];
+        match self.hops[travelling.hop as usize] {
+            NO_PORT => self.delivered(now, packet),
+            port => {
+                travelling.hop += 1;
+                self.enter(now, port as usize, packet).map(|_| ())
+            }
         }
     }
 
@@ -186,7 +181,6 @@ impl World<'_> {
         let port = &mut self.ports[at];
         match port.flight.launch(end) {
             Some(arrival) => {
-                self.packets[packet as usize].host = port.to as u32;
                 if arrival >= self.case.duration {
                     return;
                 }

@@ -38,6 +38,8 @@ pub struct Port {
     pub back: bool,
     /// The host at the far end.
     pub to: usize,
+    /// The time that this host takes to handle a packet.
+    pub handling: Nanos,
     /// The medium, which decides when a packet that has left arrives, or that it is lost.
     pub flight: Flight,
     /// Packets that have left, in the order in which they arrive: time, number of the event,
@@ -261,6 +263,7 @@ impl Port {
             link: place,
             back,
             to: if back { case.from } else { case.to },
+            handling: 0,
             in_order: way.reorder == 0.0 && (way.keep_order || way.jitter == 0),
             line: VecDeque::new(),
             numbered: None,
