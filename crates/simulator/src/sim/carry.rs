@@ -16,14 +16,14 @@ use super::fifo::Fate;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
 use super::world::{NO_PORT, World};
-use super::{SimError, frame, record_error};
+use super::{Handled, frame, record_error};
 
 /// The protocol number of IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
 
 impl World<'_> {
     /// Sends a packet from an end of a stream. True if the first port dropped it at once.
-    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Result<bool, SimError> {
+    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Handled<bool> {
         let Parcel { len, segments, octet, load } = parcel;
         let stream = &self.streams[place];
         let (way, flow) = (stream.ends[end].way, stream.flow as usize);
@@ -57,7 +57,7 @@ impl World<'_> {
     }
 
     /// Lets a host handle a packet: the host delivers it, or sends it on.
-    pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
+    pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Handled {
         let travelling = &mut self.packets[packet as usize];
         match self.hops[travelling.hop as usize] {
             NO_PORT => self.delivered(now, packet),
@@ -94,7 +94,7 @@ impl World<'_> {
 
     /// Puts a packet into a port. True if it was dropped there at once.
     #[inline]
-    fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
+    fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let port = &mut self.ports[at];
         let Some(fifo) = &mut port.fifo else { return self.enter_engine(now, at, packet) };
         let travelling = &self.packets[packet as usize];
@@ -118,7 +118,7 @@ impl World<'_> {
     }
 
     /// The part of [`enter`](World::enter) that is about a port with an engine.
-    fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
+    fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let (mut key, high) = self.key(packet);
         let travelling = &self.packets[packet as usize];
         let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
@@ -238,7 +238,7 @@ impl World<'_> {
     }
 
     /// Lets a port's engine send all that may leave now.
-    pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if port.fifo.is_some() {
             return Ok(());
@@ -309,7 +309,7 @@ impl World<'_> {
 
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
-    fn fill(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    fn fill(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &self.ports[at];
         if port.has_plain_wire() {
             // Most arrivals find a busy link.
@@ -330,7 +330,7 @@ impl World<'_> {
     /// The part of [`fill`](World::fill) that is about one transmit queue. Returns the time for
     /// which the port's timer must be set.
     #[inline]
-    fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Result<Option<Nanos>, SimError> {
+    fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Handled<Option<Nanos>> {
         loop {
             match self.ports[at].step(now, queue)? {
                 Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
@@ -341,7 +341,7 @@ impl World<'_> {
 
     /// A packet has left the engine: counts it, and sets the events for its end on the wire and
     /// its arrival, if these are known.
-    fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Result<(), SimError> {
+    fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Handled {
         self.count_departure(now, at, departure, taken.bytes)?;
         if let Some(end) = taken.end {
             self.schedule(end, Rank::Complete, Event::Complete(at as u32));
@@ -351,7 +351,7 @@ impl World<'_> {
     }
 
     /// Begins the next transmission from a card's rings or a station's ring, if none is under way.
-    fn begin_transmission(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    fn begin_transmission(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if let Some(rings) = &mut port.rings {
             let before = rings.next_end();
@@ -392,7 +392,7 @@ impl World<'_> {
     }
 
     /// Handles a medium's event: the medium's next step.
-    pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Result<(), SimError> {
+    pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Handled {
         if self.medium_events[medium] != Some(now) {
             return Ok(());
         }
@@ -416,7 +416,7 @@ impl World<'_> {
     }
 
     /// Handles the end of a transmission of a port.
-    pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         match &mut port.rings {
             // With rings a packet leaves for the far end with its last segment.
@@ -432,7 +432,7 @@ impl World<'_> {
 
     /// Counts a packet that a port's engine has handed over, and that takes `on_wire` bytes on the
     /// wire.
-    fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Result<(), SimError> {
+    fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Handled {
         let packet = &departure.packet;
         let octet = &mut self.packets[packet.handle as usize].octet;
         let marked = packet.ecn & 3 == 3 && *octet & 3 != 3;
@@ -467,7 +467,7 @@ impl World<'_> {
     }
 
     /// Writes a packet to the capture of what leaves the recorded port.
-    fn record(&mut self, now: Nanos, at: usize, packet: &Packet) -> Result<(), SimError> {
+    fn record(&mut self, now: Nanos, at: usize, packet: &Packet) -> Handled {
         let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
         let travelling = &self.packets[packet.handle as usize];
         let stream = &self.streams[travelling.stream as usize];
@@ -488,7 +488,7 @@ impl World<'_> {
             }
         };
         self.recorder = Some(recorder);
-        written.map_err(record_error)
+        Ok(written.map_err(record_error)?)
     }
 }
 

@@ -20,7 +20,6 @@ use altq_engine::random::GOLDEN_GAMMA;
 use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
 
-use super::SimError;
 use super::adapt::Adapting;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
@@ -31,6 +30,7 @@ use super::setup::{self, FlowState};
 use super::stream::{Stream, Travelling};
 use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
+use super::{Handled, SimError};
 
 /// With more flows than this, gaps between packets are kept only for flows whose gaps an
 /// expectation or figure asks for, because they take 10 KB per flow.
@@ -358,7 +358,7 @@ impl<'a> World<'a> {
     }
 
     /// Lets the first packet of a port's line arrive, and adds the event of the next one.
-    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         let Some((_, _, packet)) = port.line.pop_front() else { return Ok(()) };
         if let (Some((time, number, _)), Some(line)) = (port.line.front(), port.numbered) {
@@ -369,7 +369,7 @@ impl<'a> World<'a> {
 
     /// Lets a packet arrive at the host behind a port, which handles it after the host's delay.
     #[inline]
-    fn arrive(&mut self, now: Nanos, at: usize, packet: u32) -> Result<(), SimError> {
+    fn arrive(&mut self, now: Nanos, at: usize, packet: u32) -> Handled {
         match self.ports[at].handling {
             0 => self.handle(now, packet),
             delay => {
