@@ -85,6 +85,17 @@ impl PartialOrd for Entry {
     fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+
+    // The heap asks these two, which take fewer instructions than the order of two entries.
+    #[inline]
+    fn le(&self, other: &Entry) -> bool {
+        other.key() <= self.key()
+    }
+
+    #[inline]
+    fn ge(&self, other: &Entry) -> bool {
+        other.key() >= self.key()
+    }
 }
 
 impl Ord for Entry {
