@@ -349,11 +349,11 @@ impl Sender {
         self.next = sent.end();
         self.fin_sent |= fin;
         self.count_sent(now);
-        // RFC 6298 5.1: the timer is started. A timer for a loss probe is set anew.
-        if first || !matches!(self.timer, Some((Timer::Timeout | Timer::Reorder, _))) {
+        // A timer for a loss probe is set anew. Without one, RFC 6298 5.1: the timer is started.
+        let starts = first || !matches!(self.timer, Some((Timer::Timeout | Timer::Reorder, _)));
+        if !self.schedule_probe(config, now, false) && starts {
             self.restart(config, now);
         }
-        self.schedule_probe(config, now, false);
         Some(sent)
     }
 
