@@ -112,11 +112,11 @@ impl Engine {
             self.now = now;
             return None;
         }
-        let departure = self.dequeue_any(now)?;
-        if let Some(regulator) = &mut self.regulator {
-            regulator.sent(now, departure.packet.arrived, departure.packet.wire);
+        let departure = self.dequeue_any(now);
+        if let (Some(regulator), Some(Departure { packet, .. })) = (&mut self.regulator, &departure) {
+            regulator.sent(now, packet.arrived, packet.wire);
         }
-        Some(departure)
+        departure
     }
 
     /// [`dequeue`](Engine::dequeue) of a class of the root's scheduler whose queue has a state of
