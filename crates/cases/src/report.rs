@@ -143,16 +143,27 @@ impl Collector {
                 at = parent(above).map(|p| p as usize);
             }
         }
+        // By class, the figures of its own delays.
+        let mut alone: Vec<Option<Delay>> = vec![None; own.len()];
         let mut rows = Vec::with_capacity(names.len());
         for (id, (name, above)) in names.iter().enumerate() {
             let sum = |what: fn(&Own) -> (u64, u64)| {
                 below[id].iter().map(|c| what(&own[*c])).fold((0, 0), |a: (u64, u64), b| (a.0 + b.0, a.1 + b.1))
             };
             let (arrived, sent, dropped) = (sum(|o| o.arrived), sum(|o| o.sent), sum(|o| o.dropped));
-            let mut delays: Vec<u64> = Vec::with_capacity(sent.0 as usize);
-            for class in &below[id] {
-                delays.extend_from_slice(&own[*class].delays);
-            }
+            let mut with_delays = below[id].iter().copied().filter(|class| !own[*class].delays.is_empty());
+            let delay_ns = match (with_delays.next(), with_delays.next()) {
+                (None, _) => Delay::default(),
+                // Often it is the same class as in the row above, or that of the row itself.
+                (Some(class), None) => *alone[class].get_or_insert_with(|| Delay::of(&mut own[class].delays)),
+                (Some(_), Some(_)) => {
+                    let mut delays: Vec<u64> = Vec::with_capacity(sent.0 as usize);
+                    for class in &below[id] {
+                        delays.extend_from_slice(&own[*class].delays);
+                    }
+                    Delay::of(&mut delays)
+                }
+            };
             let at = |counts: &[u64]| counts.get(id).copied().unwrap_or(0);
             rows.push(ClassReport {
                 name: name.clone(),
@@ -166,7 +177,7 @@ impl Collector {
                 queued_packets: counters.get(id).map_or(0, |c| c.queued_packets),
                 rate_bit_s: rate(sent.1, window),
                 borrowed_bytes: at(&closed).saturating_sub(at(&opened)),
-                delay_ns: Delay::of(&mut delays),
+                delay_ns,
             });
         }
         rows
