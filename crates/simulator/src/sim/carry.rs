@@ -310,10 +310,13 @@ impl World<'_> {
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
     fn fill(&mut self, now: Nanos, at: usize) -> Handled {
-        let port = &self.ports[at];
-        if port.has_plain_wire() {
-            // Most arrivals find a busy link.
-            let wakeup = if port.wire.has_room() { self.fill_queue(now, at, 0)? } else { None };
+        if self.ports[at].has_plain_wire() {
+            let wakeup = loop {
+                match self.ports[at].step_wire(now)? {
+                    Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
+                    Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
+                }
+            };
             self.set_timer(at, wakeup);
             return Ok(());
         }
@@ -327,7 +330,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The part of [`fill`](World::fill) that is about one transmit queue. Returns the time for
+    /// The part of [`fill`](World::fill) that is about one transmit queue of rings, or about a
+    /// station. Returns the time for
     /// which the port's timer must be set.
     #[inline]
     fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Handled<Option<Nanos>> {

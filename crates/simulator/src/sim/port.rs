@@ -302,11 +302,19 @@ impl Port {
         self.rings.as_ref().map_or(1, Rings::queues)
     }
 
-    /// Hands at most one packet of a transmit queue to the port's wire, rings or station.
+    /// Hands at most one packet to the port's wire, if it [is one](Port::has_plain_wire).
     ///
     /// # Errors
     /// [`BeyondTime`] for a wire that is too slow.
-    #[inline]
+    #[inline(always)]
+    pub fn step_wire(&mut self, now: Nanos) -> Result<Step, BeyondTime> {
+        drive::step(&mut self.engine.first, now, &mut self.wire)
+    }
+
+    /// Hands at most one packet of a transmit queue to the port's rings, station or wire.
+    ///
+    /// # Errors
+    /// [`BeyondTime`] for a wire that is too slow.
     pub fn step(&mut self, now: Nanos, queue: usize) -> Result<Step, BeyondTime> {
         let engine = self.engine.of(queue);
         if let Some(rings) = &mut self.rings {
@@ -314,7 +322,7 @@ impl Port {
         } else if let Some(station) = &mut self.station {
             drive::step(engine, now, station)
         } else {
-            drive::step(engine, now, &mut self.wire)
+            self.step_wire(now)
         }
     }
 
