@@ -24,32 +24,32 @@ const IPV6: u8 = 41;
 impl World<'_> {
     /// Sends a packet from an end of a stream. True if the first port dropped it at once.
     pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Handled<bool> {
-        let Parcel { len, segments, octet, load } = parcel;
         let stream = &self.streams[place];
-        let (way, flow) = (stream.ends[end].way, stream.flow as usize);
-        let travelling = Travelling {
+        let (way, life, flow) = (stream.ends[end].way, stream.life, stream.flow as usize);
+        // Made where it stays: a copy of a segment takes as long as all else here.
+        let travelling = || Travelling {
             sent: now,
             stream: place as u32,
-            life: stream.life,
-            len,
-            segments,
+            life,
+            len: parcel.len,
+            segments: parcel.segments,
             hop: way + 1,
             end: end as u8,
-            octet,
-            load,
+            octet: parcel.octet,
+            load: parcel.load,
         };
         let packet = match self.free_packets.pop() {
             Some(packet) => {
-                self.packets[packet as usize] = travelling;
+                self.packets[packet as usize] = travelling();
                 packet
             }
             None => {
-                self.packets.push(travelling);
+                self.packets.push(travelling());
                 (self.packets.len() - 1) as u32
             }
         };
         if end == 0 {
-            self.flow_tally.cell(self.segment, flow).sent += u64::from(segments);
+            self.flow_tally.cell(self.segment, flow).sent += u64::from(parcel.segments);
             self.watches[flow].entered(now);
         }
         // Set-up has checked that there is a route, and hosts do not send to themselves.
@@ -68,27 +68,42 @@ impl World<'_> {
         }
     }
 
-    /// The key by which a packet is classified, without DSCP and ECN; and whether the queue
-    /// `two_level` serves the packet first.
-    fn key(&self, packet: u32) -> (Key, bool) {
+    /// The key by which a packet is classified.
+    #[inline]
+    fn key(&self, packet: u32) -> Key {
         let travelling = &self.packets[packet as usize];
         let stream = &self.streams[travelling.stream as usize];
         let key = &stream.ends[usize::from(travelling.end)].key;
+        let (tos, length) = (travelling.octet, travelling.len);
         match &travelling.load {
             Load::Segment(segment) => {
                 // Rules are about packets as they are on the wire, not about super-packets.
-                let length = travelling.len.div_ceil(u32::from(travelling.segments.max(1)));
-                (Key { tcp_flags: segment.flags.0, length, ..*key }, high(segment.flags, segment.len))
+                let length = length.div_ceil(u32::from(travelling.segments.max(1)));
+                Key { tos, tcp_flags: segment.flags.0, length, ..*key }
             }
             // RFC 792: an ICMP message has no ports.
-            Load::Echo { .. } => (Key { length: travelling.len, ..*key }, false),
+            Load::Echo { .. } => Key { tos, length, ..*key },
             Load::Number(number) => match self.frame(stream.flow as usize, *number) {
-                Some(frame) => (frame.key, frame.high),
-                None => {
-                    let first = self.case.flows.get(stream.flow as usize).is_some_and(|flow| flow.high);
-                    (Key { length: travelling.len, ..*key }, first && travelling.end == 0)
-                }
+                Some(frame) => Key { tos, ..frame.key },
+                None => Key { tos, length, ..*key },
             },
+        }
+    }
+
+    /// Whether the queue `two_level` serves a packet first.
+    #[inline]
+    fn is_high(&self, packet: u32) -> bool {
+        let travelling = &self.packets[packet as usize];
+        match &travelling.load {
+            Load::Segment(segment) => high(segment.flags, segment.len),
+            Load::Echo { .. } => false,
+            Load::Number(number) => {
+                let flow = self.streams[travelling.stream as usize].flow as usize;
+                match self.frame(flow, *number) {
+                    Some(frame) => frame.high,
+                    None => travelling.end == 0 && self.case.flows.get(flow).is_some_and(|flow| flow.high),
+                }
+            }
         }
     }
 
@@ -119,26 +134,34 @@ impl World<'_> {
 
     /// The part of [`enter`](World::enter) that is about a port with an engine.
     fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
-        let (mut key, high) = self.key(packet);
         let travelling = &self.packets[packet as usize];
         let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
-        key.tos = travelling.octet;
-        let (mut len, segments) = (travelling.len, travelling.segments);
+        let (mut len, segments, octet) = (travelling.len, travelling.segments, travelling.octet);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
         let (mut hash, mut hosts) = (own.flow, own.hosts);
-        if matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none() {
-            (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
-        }
+        let captured = matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none();
+        let port = &self.ports[at];
+        let class = match port.engine.class_without_rules() {
+            // Nobody looks at the packet's key.
+            Some(class) if port.tunnel.is_none() && !captured => class,
+            _ => {
+                let mut key = self.key(packet);
+                if captured {
+                    (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+                }
+                let port = &mut self.ports[at];
+                if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
+                    key = encapsulate(tunnel, &key, port.back);
+                    len += Tunnel::HEADER * u32::from(segments);
+                    (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+                }
+                port.engine.classify(&key)
+            }
+        };
+        let (dscp, ecn, high) = (octet >> 2, octet & 3, self.is_high(packet));
+        let descriptor = Packet { flow: hash, hosts, segments, dscp, ecn, high, ..Packet::new(packet, len) };
         let port = &mut self.ports[at];
-        if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
-            key = encapsulate(tunnel, &key, port.back);
-            len += Tunnel::HEADER * u32::from(segments);
-            (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
-        }
-        let descriptor =
-            Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
-        let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             if governed.collector.needs_counters(now) {
                 governed.note_counters(now, &port.engine);

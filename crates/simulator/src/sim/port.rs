@@ -184,6 +184,12 @@ impl Engines {
         self.iter().map(Engine::memory).sum::<usize>() as f64
     }
 
+    /// The class of all packets, where there are no rules; `None`: rules decide.
+    #[inline]
+    pub fn class_without_rules(&self) -> Option<Option<ClassId>> {
+        self.first.classifier().without_rules()
+    }
+
     /// Finds the class of a packet. All engines have the same rules.
     pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
         self.first.classify(key)
