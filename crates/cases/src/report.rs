@@ -71,10 +71,15 @@ impl Collector {
         }
         let at = class as usize;
         if at >= self.own.len() {
-            // A class that was added during the run.
-            self.own.resize_with(at + 1, Own::default);
+            self.widen(at);
         }
         self.own.get_mut(at)
+    }
+
+    /// Makes room for a class that was added during the run.
+    #[cold]
+    fn widen(&mut self, class: usize) {
+        self.own.resize_with(class + 1, Own::default);
     }
 
     /// Counts a packet that arrives.
