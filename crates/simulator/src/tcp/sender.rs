@@ -224,7 +224,19 @@ impl Sender {
         if self.pacer.is_some() {
             return self.transmit_paced(config, now);
         }
+        if self.is_silent() {
+            self.note_window_use(false);
+            return None;
+        }
         self.next_outgoing(config, now)
+    }
+
+    /// Nothing is in flight and nothing waits to be sent. So it is with every segment that comes to
+    /// an end that only receives; [`next_outgoing`](Sender::next_outgoing) would find that out step
+    /// by step.
+    #[inline]
+    fn is_silent(&self) -> bool {
+        self.board.len() == 0 && !self.unsent() && !self.frto_new && self.window.cwnd > 0
     }
 
     /// The same for a sender that paces.
