@@ -354,8 +354,7 @@ impl World<'_> {
     }
 
     /// The part of [`fill`](World::fill) that is about one transmit queue of rings, or about a
-    /// station. Returns the time for
-    /// which the port's timer must be set.
+    /// station. Returns the time for which the port's timer must be set.
     #[inline]
     fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Handled<Option<Nanos>> {
         loop {
