@@ -47,6 +47,8 @@ pub struct Collector {
     /// closed.
     opened: Option<Vec<u64>>,
     closed: Option<Vec<u64>>,
+    /// When they are needed next; `Nanos::MAX` once both are there.
+    due: Nanos,
 }
 
 #[derive(Default)]
@@ -61,7 +63,7 @@ impl Collector {
     /// A collector for `classes` classes and the window [from, to).
     pub fn new(classes: usize, from: Nanos, to: Nanos) -> Collector {
         let own = std::iter::repeat_with(Own::default).take(classes).collect();
-        Collector { from, to, own, opened: None, closed: None }
+        Collector { from, to, own, opened: None, closed: None, due: from.min(to) }
     }
 
     #[inline]
@@ -114,7 +116,7 @@ impl Collector {
     /// [`note_counters`](Collector::note_counters) must be given the engine's counters.
     #[inline]
     pub fn needs_counters(&self, now: Nanos) -> bool {
-        (self.opened.is_none() && now >= self.from) || (self.closed.is_none() && now >= self.to)
+        now >= self.due
     }
 
     /// Keeps the engine's counters at the opening and the closing of the window.
@@ -126,6 +128,8 @@ impl Collector {
         if self.closed.is_none() && now >= self.to {
             self.closed = Some(borrowed());
         }
+        let due = |noted: &Option<_>, at| if noted.is_none() { at } else { Nanos::MAX };
+        self.due = due(&self.opened, self.from).min(due(&self.closed, self.to));
     }
 
     /// The rows. `end`: the end of the window if it is still open. `counters` are the engine's at
