@@ -231,8 +231,8 @@ pub struct Engine {
     classifier: crate::classify::Classifier,
     default: Option<ClassId>,
     trace: Option<Trace>,
-    /// True if a scheduler wants to be called for every arrival.
-    wants_arrivals: bool,
+    /// True if a scheduler wants to be asked about every arrival before the packet is queued.
+    may_refuse: bool,
     /// True if a class has a meter.
     metered: bool,
     /// True if either holds, or a trace is kept: then arrivals take the long way.
@@ -285,7 +285,7 @@ impl Engine {
             classifier: crate::classify::Classifier::new(&RuleSet::default(), None),
             default: None,
             trace: None,
-            wants_arrivals: false,
+            may_refuse: false,
             metered: false,
             arrivals_observed: false,
             now: 0,
@@ -321,8 +321,8 @@ impl Engine {
         self.now = now;
         packet.arrived = now;
         packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
-        // The common case, inlined: no meter, trace or scheduler observes arrivals, and a plain
-        // queue has room.
+        // The common case, inlined: no meter, trace or scheduler looks at arrivals before they are
+        // queued, and a plain queue has room.
         if !self.arrivals_observed
             && let Some(leaf) = self.leaves.get_mut(class as usize)
             && leaf.exists
@@ -347,8 +347,8 @@ impl Engine {
                 }
                 let root = &mut self.nodes[0];
                 root.backlog += 1;
-                if first {
-                    root.inner.queued(now, slot, packet.wire, true);
+                if first || root.wants_arrivals {
+                    root.inner.queued(now, slot, packet.wire, first);
                 }
                 return;
             }

@@ -77,7 +77,7 @@ impl Engine {
         };
         let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
         let fits = leaf.fits(packet.len);
-        if self.wants_arrivals
+        if self.may_refuse
             && let Admit::Drop(reason) = self.ask_admission(node, slot, packet.wire)
         {
             return self.count_drop(class, packet, reason);

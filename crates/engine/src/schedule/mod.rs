@@ -139,6 +139,12 @@ pub trait Scheduler: Send {
         false
     }
 
+    /// False if [`admit`](Scheduler::admit) takes every packet and does nothing else, so that it
+    /// need not be called. The engine asks with [`wants_arrivals`](Scheduler::wants_arrivals).
+    fn may_refuse(&self) -> bool {
+        true
+    }
+
     /// A packet of `len` bytes arrives for the class, and is not queued yet. Schedulers are asked
     /// from the class upwards; if one drops it, those above are not asked. Only called if
     /// [`wants_arrivals`](Scheduler::wants_arrivals).
