@@ -106,8 +106,8 @@ impl<const N: usize> Table<N> {
             way = set.iter().position(|entry| same(entry, key)).unwrap_or(WAYS);
         }
         let Some(entry) = set.get(way) else {
-            // The last entry of a set is filled last, and none is ever emptied. So the key can be in
-            // its second set only if this one is full.
+            // The last entry of a set is filled last, and none is ever emptied. So the key can be
+            // in its second set only if this one is full.
             return if class(&set[WAYS - 1]) == 0 { 0 } else { self.get_second(key, hash.rotate_right(32)) };
         };
         let kept = class(entry);
