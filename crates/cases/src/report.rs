@@ -47,6 +47,8 @@ pub struct Collector {
     /// closed.
     opened: Option<Vec<u64>>,
     closed: Option<Vec<u64>>,
+    /// When they are needed next; `Nanos::MAX` once both are there.
+    due: Nanos,
 }
 
 #[derive(Default)]
@@ -61,7 +63,7 @@ impl Collector {
     /// A collector for `classes` classes and the window [from, to).
     pub fn new(classes: usize, from: Nanos, to: Nanos) -> Collector {
         let own = std::iter::repeat_with(Own::default).take(classes).collect();
-        Collector { from, to, own, opened: None, closed: None }
+        Collector { from, to, own, opened: None, closed: None, due: from.min(to) }
     }
 
     #[inline]
@@ -71,10 +73,15 @@ impl Collector {
         }
         let at = class as usize;
         if at >= self.own.len() {
-            // A class that was added during the run.
-            self.own.resize_with(at + 1, Own::default);
+            self.widen(at);
         }
         self.own.get_mut(at)
+    }
+
+    /// Makes room for a class that was added during the run.
+    #[cold]
+    fn widen(&mut self, class: usize) {
+        self.own.resize_with(class + 1, Own::default);
     }
 
     /// Counts a packet that arrives.
@@ -109,7 +116,7 @@ impl Collector {
     /// [`note_counters`](Collector::note_counters) must be given the engine's counters.
     #[inline]
     pub fn needs_counters(&self, now: Nanos) -> bool {
-        (self.opened.is_none() && now >= self.from) || (self.closed.is_none() && now >= self.to)
+        now >= self.due
     }
 
     /// Keeps the engine's counters at the opening and the closing of the window.
@@ -121,6 +128,8 @@ impl Collector {
         if self.closed.is_none() && now >= self.to {
             self.closed = Some(borrowed());
         }
+        let due = |noted: &Option<_>, at| if noted.is_none() { at } else { Nanos::MAX };
+        self.due = due(&self.opened, self.from).min(due(&self.closed, self.to));
     }
 
     /// The rows. `end`: the end of the window if it is still open. `counters` are the engine's at
@@ -143,16 +152,27 @@ impl Collector {
                 at = parent(above).map(|p| p as usize);
             }
         }
+        // By class, the figures of its own delays.
+        let mut alone: Vec<Option<Delay>> = vec![None; own.len()];
         let mut rows = Vec::with_capacity(names.len());
         for (id, (name, above)) in names.iter().enumerate() {
             let sum = |what: fn(&Own) -> (u64, u64)| {
                 below[id].iter().map(|c| what(&own[*c])).fold((0, 0), |a: (u64, u64), b| (a.0 + b.0, a.1 + b.1))
             };
             let (arrived, sent, dropped) = (sum(|o| o.arrived), sum(|o| o.sent), sum(|o| o.dropped));
-            let mut delays: Vec<u64> = Vec::with_capacity(sent.0 as usize);
-            for class in &below[id] {
-                delays.extend_from_slice(&own[*class].delays);
-            }
+            let mut with_delays = below[id].iter().copied().filter(|class| !own[*class].delays.is_empty());
+            let delay_ns = match (with_delays.next(), with_delays.next()) {
+                (None, _) => Delay::default(),
+                // Often it is the same class as in the row above, or that of the row itself.
+                (Some(class), None) => *alone[class].get_or_insert_with(|| Delay::of(&mut own[class].delays)),
+                (Some(_), Some(_)) => {
+                    let mut delays: Vec<u64> = Vec::with_capacity(sent.0 as usize);
+                    for class in &below[id] {
+                        delays.extend_from_slice(&own[*class].delays);
+                    }
+                    Delay::of(&mut delays)
+                }
+            };
             let at = |counts: &[u64]| counts.get(id).copied().unwrap_or(0);
             rows.push(ClassReport {
                 name: name.clone(),
@@ -166,7 +186,7 @@ impl Collector {
                 queued_packets: counters.get(id).map_or(0, |c| c.queued_packets),
                 rate_bit_s: rate(sent.1, window),
                 borrowed_bytes: at(&closed).saturating_sub(at(&opened)),
-                delay_ns: Delay::of(&mut delays),
+                delay_ns,
             });
         }
         rows

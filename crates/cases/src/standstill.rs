@@ -59,6 +59,7 @@ impl Watch {
     }
 
     /// A packet of it enters the network.
+    #[inline]
     pub fn entered(&mut self, now: Nanos) {
         if self.inside == 0 {
             self.turn = now;
@@ -67,6 +68,7 @@ impl Watch {
     }
 
     /// A packet of it arrives, or is lost.
+    #[inline]
     pub fn left(&mut self, now: Nanos) {
         self.waited = self.waited.max(self.waiting(now));
         self.inside = self.inside.saturating_sub(1);
@@ -80,12 +82,20 @@ impl Watch {
     }
 
     /// Something of it is delivered.
+    #[inline]
     pub fn delivered(&mut self, now: Nanos) {
         let Some(since) = self.since else { return };
-        let stood = Standstill { from_ns: since, to_ns: now };
-        let waited = self.waited.max(self.waiting(now));
+        // Nearly all times are shorter than what is shown.
+        if now.saturating_sub(since) >= SHOWN {
+            self.stood(Standstill { from_ns: since, to_ns: now });
+        }
         (self.since, self.waited) = (Some(now.max(since)), 0);
+    }
+
+    /// Nothing was delivered for a time that is long enough to be shown.
+    fn stood(&mut self, stood: Standstill) {
         // A flow whose packets wait for their turn at a link does not stand still.
+        let waited = self.waited.max(self.waiting(stood.to_ns));
         let own = waited < stood.length().div_ceil(2);
         if own && self.longest.is_none_or(|longest| stood.length() > longest.length()) {
             self.longest = Some(stood);
@@ -100,7 +110,7 @@ impl Watch {
 
     /// The longest time without a delivery, if it is at least a second.
     pub fn longest(&self) -> Option<Standstill> {
-        self.longest.filter(|longest| longest.length() >= SHOWN)
+        self.longest
     }
 }
 

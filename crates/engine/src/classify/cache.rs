@@ -5,10 +5,11 @@
 //! one of another flow. The hash only says in which set to look.
 //!
 //! A key has two sets. It lies in the first, or in the second if the first was full when it came.
-//! The last entry of a set is *on trial*: where both sets are full, a new flow replaces that entry
-//! and no other. A hit on the entry on trial swaps it with one of the other three. So a port scan,
-//! in which every packet is a new flow, does not push out flows that have had hits. A lookup
-//! compares these eight entries at most.
+//! In the first set it has a home, an entry that is looked at before the others. It lies there
+//! unless another key was there before it. The last entry of a set is *on trial*: where both sets
+//! are full, a new flow replaces that entry and no other. A hit on the entry on trial swaps it with
+//! one of the other three. So a port scan, in which every packet is a new flow, does not push out
+//! flows that have had hits. A lookup compares these eight entries at most.
 //!
 //! The table starts small and doubles, up to its limit, after enough entries have been replaced.
 //! The larger table starts empty: each flow asks the rules once more, but no single packet has to
@@ -88,6 +89,11 @@ impl<const N: usize> Table<N> {
     #[inline]
     pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> u32 {
         let Some(set) = self.set(hash) else { return 0 };
+        let entry = &set[home(hash)];
+        if same(entry, key) {
+            // At its home no key is on trial.
+            return class(entry);
+        }
         // The first two words of all entries are compared without a branch: the processor cannot
         // predict which entry it is, and a wrong prediction costs more than three comparisons.
         let mut hits = 0u32;
@@ -100,8 +106,8 @@ impl<const N: usize> Table<N> {
             way = set.iter().position(|entry| same(entry, key)).unwrap_or(WAYS);
         }
         let Some(entry) = set.get(way) else {
-            // Entries of a set are filled in order and never emptied. So the key can be in its
-            // second set only if this one is full.
+            // The last entry of a set is filled last, and none is ever emptied. So the key can be
+            // in its second set only if this one is full.
             return if class(&set[WAYS - 1]) == 0 { 0 } else { self.get_second(key, hash.rotate_right(32)) };
         };
         let kept = class(entry);
@@ -143,8 +149,11 @@ impl<const N: usize> Table<N> {
         let mut entry = *key;
         entry[N - 1] |= u64::from(found.map_or(NO_CLASS, |found| found + NO_CLASS + 1));
         for hash in [hash, hash.rotate_right(32)] {
-            if let Some(free) = self.set_mut(hash).and_then(|set| set.iter_mut().find(|entry| class(entry) == 0)) {
-                *free = entry;
+            // The last entry is filled last.
+            let Some(set) = self.set_mut(hash) else { continue };
+            let mut ways = std::iter::once(home(hash)).chain(0..WAYS);
+            if let Some(free) = ways.find(|way| class(&set[*way]) == 0) {
+                set[free] = entry;
                 return;
             }
         }
@@ -164,6 +173,13 @@ impl<const N: usize> Table<N> {
     pub(super) fn memory(&self) -> usize {
         self.words.capacity() * 8
     }
+}
+
+/// The home of a key in its first set: any entry but the last one.
+#[inline]
+fn home(hash: u64) -> usize {
+    // The low bits choose the set.
+    (((hash >> 32) * (WAYS as u64 - 1)) >> 32) as usize % WAYS
 }
 
 /// The half word that holds the class.

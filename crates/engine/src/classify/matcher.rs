@@ -100,6 +100,7 @@ impl Matcher {
         }
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }

@@ -108,6 +108,13 @@ impl Classifier {
         self.wide = Table::new(settings.flows);
     }
 
+    /// Where there are no rules, the class of all packets: the default, if there is one. `None`:
+    /// rules look at each packet.
+    #[inline]
+    pub fn without_rules(&self) -> Option<Option<ClassId>> {
+        self.matcher.is_empty().then_some(self.default)
+    }
+
     /// The class of a packet; `None` if no rule matches and there is no default.
     #[inline]
     pub fn classify(&mut self, key: &Key) -> Option<ClassId> {

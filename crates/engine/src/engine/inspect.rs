@@ -153,7 +153,7 @@ impl Engine {
     /// Keeps a trace of the latest `capacity` events from now on. 0 ends the trace.
     pub fn trace(&mut self, capacity: usize) {
         self.trace = (capacity > 0).then(|| Trace::new(capacity));
-        self.arrivals_observed = self.wants_arrivals || self.metered || capacity > 0;
+        self.arrivals_observed = self.may_refuse || self.metered || capacity > 0;
     }
 
     /// The event trace, if one is kept.

@@ -54,8 +54,8 @@ impl Engine {
             timer: self.timer,
         };
         let inner = (entry.build)(&context, &spec.settings)?;
-        self.wants_arrivals |= inner.wants_arrivals();
-        self.arrivals_observed |= self.wants_arrivals;
+        self.may_refuse |= inner.wants_arrivals() && inner.may_refuse();
+        self.arrivals_observed |= self.may_refuse;
         let node = Node {
             wants_arrivals: inner.wants_arrivals(),
             inner,
@@ -290,7 +290,8 @@ impl Engine {
         let node = &mut self.nodes[node as usize];
         if node.inner.wants_arrivals() {
             node.wants_arrivals = true;
-            (self.wants_arrivals, self.arrivals_observed) = (true, true);
+            self.may_refuse |= node.inner.may_refuse();
+            self.arrivals_observed |= self.may_refuse;
         }
     }
 

@@ -24,12 +24,18 @@ impl Node {
     /// is the charged length of the next. True if it goes on borrowed bandwidth.
     #[inline]
     pub(super) fn sent(&mut self, now: Nanos, slot: Slot, (len, wire): (u32, u32), next: Option<u32>) -> bool {
-        self.backlog -= 1;
         let borrowed = self.inner.sent(now, slot, wire, next);
+        self.departed(slot, len, borrowed);
+        borrowed
+    }
+
+    /// Counts a packet of `len` own bytes that was reported to the scheduler as sent.
+    #[inline]
+    pub(super) fn departed(&mut self, slot: Slot, len: u32, borrowed: bool) {
+        self.backlog -= 1;
         if borrowed && self.wants_arrivals {
             self.inner.count_borrowed(slot, len);
         }
-        borrowed
     }
 }
 
@@ -71,7 +77,7 @@ impl Engine {
         };
         let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
         let fits = leaf.fits(packet.len);
-        if self.wants_arrivals
+        if self.may_refuse
             && let Admit::Drop(reason) = self.ask_admission(node, slot, packet.wire)
         {
             return self.count_drop(class, packet, reason);
@@ -112,11 +118,11 @@ impl Engine {
             self.now = now;
             return None;
         }
-        let departure = self.dequeue_any(now)?;
-        if let Some(regulator) = &mut self.regulator {
-            regulator.sent(now, departure.packet.arrived, departure.packet.wire);
+        let departure = self.dequeue_any(now);
+        if let (Some(regulator), Some(Departure { packet, .. })) = (&mut self.regulator, &departure) {
+            regulator.sent(now, packet.arrived, packet.wire);
         }
-        Some(departure)
+        departure
     }
 
     /// [`dequeue`](Engine::dequeue) of a class of the root's scheduler whose queue has a state of

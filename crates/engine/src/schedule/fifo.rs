@@ -87,6 +87,10 @@ impl Scheduler for Fifo {
         true
     }
 
+    fn may_refuse(&self) -> bool {
+        false
+    }
+
     fn queued(&mut self, _: Nanos, slot: Slot, _: u32, _: bool) {
         self.order.push_back(slot);
     }

@@ -28,6 +28,7 @@ pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Rank, Reserve
 use std::sync::OnceLock;
 
 use crate::account::DropReason;
+use crate::engine::{Departed, Heads};
 use crate::link::Overhead;
 use crate::settings::Settings;
 use crate::spec::{SpecError, Timer};
@@ -138,6 +139,12 @@ pub trait Scheduler: Send {
         false
     }
 
+    /// False if [`admit`](Scheduler::admit) takes every packet and does nothing else, so that it
+    /// need not be called. The engine asks with [`wants_arrivals`](Scheduler::wants_arrivals).
+    fn may_refuse(&self) -> bool {
+        true
+    }
+
     /// A packet of `len` bytes arrives for the class, and is not queued yet. Schedulers are asked
     /// from the class upwards; if one drops it, those above are not asked. Only called if
     /// [`wants_arrivals`](Scheduler::wants_arrivals).
@@ -185,6 +192,15 @@ pub trait Scheduler: Send {
     /// reorders or drops packets, lengths reported earlier are guesses: `len` here is what counts.
     /// Returns whether the packet used bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
+
+    /// A departure from a plain queue in one call: [`choose`](Scheduler::choose), then
+    /// [`sent`](Scheduler::sent) for the packet that it takes from `heads`. No scheduler writes its
+    /// own: this one is compiled anew for each, and so calls the two directly.
+    fn depart(&mut self, now: Nanos, heads: &mut Heads<'_>) -> Departed {
+        let Some(slot) = self.choose(now) else { return Departed::Nobody };
+        let Some((len, next)) = heads.take(slot) else { return Departed::Elsewhere(slot) };
+        Departed::Sent { slot, borrowed: self.sent(now, slot, len, next) }
+    }
 
     /// The packet for which [`sent`](Scheduler::sent) has just returned true has `bytes` bytes of
     /// its own, without what the link charges. For schedulers that [want

@@ -9,10 +9,10 @@ use altq_cases::result::RateChange;
 use altq_engine::Change;
 use altq_engine::units::Nanos;
 
-use super::SimError;
 use super::autorate::CakeAutorate;
 use super::events::{Event, Rank};
 use super::world::{World, bad};
+use super::{Handled, SimError};
 
 /// A link whose rate adapts.
 pub struct Adapting {
@@ -90,7 +90,7 @@ impl World<'_> {
     }
 
     /// The ping of this flow that was sent at `sent` is answered, or given up.
-    pub(super) fn heard(&mut self, now: Nanos, flow: usize, sent: Nanos, answer: Answer) -> Result<(), SimError> {
+    pub(super) fn heard(&mut self, now: Nanos, flow: usize, sent: Nanos, answer: Answer) -> Handled {
         for at in 0..self.adapting.len() {
             let adapting = &mut self.adapting[at];
             if let Some(reflector) = adapting.flows.iter().position(|own| *own == flow) {
@@ -102,13 +102,13 @@ impl World<'_> {
     }
 
     /// Asks a controller, and sets the event that asks it again.
-    pub(super) fn ask_again(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn ask_again(&mut self, now: Nanos, at: usize) -> Handled {
         self.schedule(now.saturating_add(TICK), Rank::Timer, Event::Adapt(at as u32));
         self.ask(now, at)
     }
 
     /// Asks a controller for a decision, and gives its link the new rate.
-    fn ask(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    fn ask(&mut self, now: Nanos, at: usize) -> Handled {
         let Some(adapting) = self.adapting.get_mut(at) else { return Ok(()) };
         let place = adapting.port;
         let Some(port) = self.ports.get_mut(place) else { return Ok(()) };

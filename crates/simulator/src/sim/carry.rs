@@ -15,91 +15,101 @@ use super::events::{Event, Rank};
 use super::fifo::Fate;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
-use super::world::World;
-use super::{SimError, frame, record_error};
+use super::world::{NO_PORT, World};
+use super::{Handled, frame, record_error};
 
 /// The protocol number of IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
 
 impl World<'_> {
     /// Sends a packet from an end of a stream. True if the first port dropped it at once.
-    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Result<bool, SimError> {
-        let Parcel { len, segments, octet, load } = parcel;
+    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Handled<bool> {
         let stream = &self.streams[place];
-        let (host, to, flow) = (stream.ends[end].host, stream.ends[1 - end].host, stream.flow as usize);
-        let travelling = Travelling {
+        let (way, life, flow) = (stream.ends[end].way, stream.life, stream.flow as usize);
+        // Made where it stays: a copy of a segment takes as long as all else here.
+        let travelling = || Travelling {
             sent: now,
             stream: place as u32,
-            life: stream.life,
-            len,
-            segments,
-            host: host as u32,
-            to: to as u32,
+            life,
+            len: parcel.len,
+            segments: parcel.segments,
+            hop: way + 1,
             end: end as u8,
-            octet,
-            load,
+            octet: parcel.octet,
+            load: parcel.load,
         };
         let packet = match self.free_packets.pop() {
             Some(packet) => {
-                self.packets[packet as usize] = travelling;
+                self.packets[packet as usize] = travelling();
                 packet
             }
             None => {
-                self.packets.push(travelling);
+                self.packets.push(travelling());
                 (self.packets.len() - 1) as u32
             }
         };
         if end == 0 {
-            self.flow_tally.cell(self.segment, flow).sent += u64::from(segments);
+            self.flow_tally.cell(self.segment, flow).sent += u64::from(parcel.segments);
             self.watches[flow].entered(now);
         }
-        match self.routes.port(host, to) {
-            Some(port) => self.enter(now, port, packet),
-            None => Ok(false),
-        }
+        // Set-up has checked that there is a route, and hosts do not send to themselves.
+        self.enter(now, self.hops[way as usize] as usize, packet)
     }
 
     /// Lets a host handle a packet: the host delivers it, or sends it on.
-    pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
-        let travelling = &self.packets[packet as usize];
-        let (host, to) = (travelling.host as usize, travelling.to as usize);
-        if host == to {
-            return self.delivered(now, packet);
-        }
-        // Set-up has checked that there is a route from the source, so there is one from here.
-        match self.routes.port(host, to) {
-            Some(port) => self.enter(now, port, packet).map(|_| ()),
-            None => Ok(()),
+    pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Handled {
+        let travelling = &mut self.packets[packet as usize];
+        match self.hops[travelling.hop as usize] {
+            NO_PORT => self.delivered(now, packet),
+            port => {
+                travelling.hop += 1;
+                self.enter(now, port as usize, packet).map(|_| ())
+            }
         }
     }
 
-    /// The key by which a packet is classified, without DSCP and ECN; and whether the queue
-    /// `two_level` serves the packet first.
-    fn key(&self, packet: u32) -> (Key, bool) {
+    /// The key by which a packet is classified.
+    #[inline]
+    fn key(&self, packet: u32) -> Key {
         let travelling = &self.packets[packet as usize];
         let stream = &self.streams[travelling.stream as usize];
         let key = &stream.ends[usize::from(travelling.end)].key;
+        let (tos, length) = (travelling.octet, travelling.len);
         match &travelling.load {
             Load::Segment(segment) => {
                 // Rules are about packets as they are on the wire, not about super-packets.
-                let length = travelling.len.div_ceil(u32::from(travelling.segments.max(1)));
-                (Key { tcp_flags: segment.flags.0, length, ..*key }, high(segment.flags, segment.len))
+                let length = length.div_ceil(u32::from(travelling.segments.max(1)));
+                Key { tos, tcp_flags: segment.flags.0, length, ..*key }
             }
             // RFC 792: an ICMP message has no ports.
-            Load::Echo { .. } => (Key { length: travelling.len, ..*key }, false),
+            Load::Echo { .. } => Key { tos, length, ..*key },
             Load::Number(number) => match self.frame(stream.flow as usize, *number) {
-                Some(frame) => (frame.key, frame.high),
-                None => {
-                    let first = self.case.flows.get(stream.flow as usize).is_some_and(|flow| flow.high);
-                    (Key { length: travelling.len, ..*key }, first && travelling.end == 0)
-                }
+                Some(frame) => Key { tos, ..frame.key },
+                None => Key { tos, length, ..*key },
             },
+        }
+    }
+
+    /// Whether the queue `two_level` serves a packet first.
+    #[inline]
+    fn is_high(&self, packet: u32) -> bool {
+        let travelling = &self.packets[packet as usize];
+        match &travelling.load {
+            Load::Segment(segment) => high(segment.flags, segment.len),
+            Load::Echo { .. } => false,
+            Load::Number(number) => {
+                let flow = self.streams[travelling.stream as usize].flow as usize;
+                match self.frame(flow, *number) {
+                    Some(frame) => frame.high,
+                    None => travelling.end == 0 && self.case.flows.get(flow).is_some_and(|flow| flow.high),
+                }
+            }
         }
     }
 
     /// Puts a packet into a port. True if it was dropped there at once.
     #[inline]
-    fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
+    fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let port = &mut self.ports[at];
         let Some(fifo) = &mut port.fifo else { return self.enter_engine(now, at, packet) };
         let travelling = &self.packets[packet as usize];
@@ -123,27 +133,35 @@ impl World<'_> {
     }
 
     /// The part of [`enter`](World::enter) that is about a port with an engine.
-    fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
-        let (mut key, high) = self.key(packet);
+    fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let travelling = &self.packets[packet as usize];
         let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
-        key.tos = travelling.octet;
-        let (mut len, segments) = (travelling.len, travelling.segments);
+        let (mut len, segments, octet) = (travelling.len, travelling.segments, travelling.octet);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
         let (mut hash, mut hosts) = (own.flow, own.hosts);
-        if matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none() {
-            (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
-        }
+        let captured = matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none();
+        let port = &self.ports[at];
+        let class = match port.engine.class_without_rules() {
+            // Nobody looks at the packet's key.
+            Some(class) if port.tunnel.is_none() && !captured => class,
+            _ => {
+                let mut key = self.key(packet);
+                if captured {
+                    (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+                }
+                let port = &mut self.ports[at];
+                if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
+                    key = encapsulate(tunnel, &key, port.back);
+                    len += Tunnel::HEADER * u32::from(segments);
+                    (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+                }
+                port.engine.classify(&key)
+            }
+        };
+        let (dscp, ecn, high) = (octet >> 2, octet & 3, self.is_high(packet));
+        let descriptor = Packet { flow: hash, hosts, segments, dscp, ecn, high, ..Packet::new(packet, len) };
         let port = &mut self.ports[at];
-        if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
-            key = encapsulate(tunnel, &key, port.back);
-            len += Tunnel::HEADER * u32::from(segments);
-            (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
-        }
-        let descriptor =
-            Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
-        let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             if governed.collector.needs_counters(now) {
                 governed.note_counters(now, &port.engine);
@@ -186,7 +204,6 @@ impl World<'_> {
         let port = &mut self.ports[at];
         match port.flight.launch(end) {
             Some(arrival) => {
-                self.packets[packet as usize].host = port.to as u32;
                 if arrival >= self.case.duration {
                     return;
                 }
@@ -196,7 +213,8 @@ impl World<'_> {
                 let number = self.events.number();
                 port.line.push_back((arrival, number, packet));
                 if port.line.len() == 1 {
-                    self.events.push_numbered(arrival, Rank::Arrival, number, Event::Arrive(at as u32));
+                    let line = *port.numbered.get_or_insert_with(|| self.events.add_line());
+                    self.events.push_first(line, at as u32, arrival, number);
                 }
             }
             None => self.lost(end, packet),
@@ -243,7 +261,7 @@ impl World<'_> {
     }
 
     /// Lets a port's engine send all that may leave now.
-    pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if port.fifo.is_some() {
             return Ok(());
@@ -314,11 +332,14 @@ impl World<'_> {
 
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
-    fn fill(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        let port = &self.ports[at];
-        if port.has_plain_wire() {
-            // Most arrivals find a busy link.
-            let wakeup = if port.wire.has_room() { self.fill_queue(now, at, 0)? } else { None };
+    fn fill(&mut self, now: Nanos, at: usize) -> Handled {
+        if self.ports[at].has_plain_wire() {
+            let wakeup = loop {
+                match self.ports[at].step_wire(now)? {
+                    Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
+                    Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
+                }
+            };
             self.set_timer(at, wakeup);
             return Ok(());
         }
@@ -332,10 +353,10 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The part of [`fill`](World::fill) that is about one transmit queue. Returns the time for
-    /// which the port's timer must be set.
+    /// The part of [`fill`](World::fill) that is about one transmit queue of rings, or about a
+    /// station. Returns the time for which the port's timer must be set.
     #[inline]
-    fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Result<Option<Nanos>, SimError> {
+    fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Handled<Option<Nanos>> {
         loop {
             match self.ports[at].step(now, queue)? {
                 Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
@@ -346,7 +367,7 @@ impl World<'_> {
 
     /// A packet has left the engine: counts it, and sets the events for its end on the wire and
     /// its arrival, if these are known.
-    fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Result<(), SimError> {
+    fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Handled {
         self.count_departure(now, at, departure, taken.bytes)?;
         if let Some(end) = taken.end {
             self.schedule(end, Rank::Complete, Event::Complete(at as u32));
@@ -356,7 +377,7 @@ impl World<'_> {
     }
 
     /// Begins the next transmission from a card's rings or a station's ring, if none is under way.
-    fn begin_transmission(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    fn begin_transmission(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if let Some(rings) = &mut port.rings {
             let before = rings.next_end();
@@ -397,7 +418,7 @@ impl World<'_> {
     }
 
     /// Handles a medium's event: the medium's next step.
-    pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Result<(), SimError> {
+    pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Handled {
         if self.medium_events[medium] != Some(now) {
             return Ok(());
         }
@@ -421,7 +442,7 @@ impl World<'_> {
     }
 
     /// Handles the end of a transmission of a port.
-    pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         match &mut port.rings {
             // With rings a packet leaves for the far end with its last segment.
@@ -437,7 +458,7 @@ impl World<'_> {
 
     /// Counts a packet that a port's engine has handed over, and that takes `on_wire` bytes on the
     /// wire.
-    fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Result<(), SimError> {
+    fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Handled {
         let packet = &departure.packet;
         let octet = &mut self.packets[packet.handle as usize].octet;
         let marked = packet.ecn & 3 == 3 && *octet & 3 != 3;
@@ -472,7 +493,7 @@ impl World<'_> {
     }
 
     /// Writes a packet to the capture of what leaves the recorded port.
-    fn record(&mut self, now: Nanos, at: usize, packet: &Packet) -> Result<(), SimError> {
+    fn record(&mut self, now: Nanos, at: usize, packet: &Packet) -> Handled {
         let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
         let travelling = &self.packets[packet.handle as usize];
         let stream = &self.streams[travelling.stream as usize];
@@ -493,7 +514,7 @@ impl World<'_> {
             }
         };
         self.recorder = Some(recorder);
-        written.map_err(record_error)
+        Ok(written.map_err(record_error)?)
     }
 }
 

@@ -6,14 +6,14 @@ use altq_engine::Change;
 use altq_engine::headers::Key;
 use altq_engine::units::{Nanos, Rate};
 
-use super::SimError;
+use super::Handled;
 use super::events::{Event, Rank};
 use super::stream::Talk;
 use super::world::{World, bad};
 
 impl World<'_> {
     /// Applies the change with this index in the case.
-    pub(super) fn change(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn change(&mut self, now: Nanos, at: usize) -> Handled {
         let case = self.case;
         let what = &case.events[at].what;
         match what {
@@ -41,7 +41,7 @@ impl World<'_> {
                 let (policy, change) = match what.of_class(&links) {
                     Ok(Some((link, change))) => (links.link_name(link).to_owned(), change),
                     Ok(None) => return Ok(()),
-                    Err((name, why)) => return Err(self.wrong(name, &event(why))),
+                    Err((name, why)) => return Err(self.wrong(name, &event(why)).into()),
                 };
                 for at in 0..self.ports.len() {
                     let port = &mut self.ports[at];
@@ -50,8 +50,8 @@ impl World<'_> {
                     }
                     if let Err(why) = port.change(now, &change, &keys) {
                         return Err(match what.class() {
-                            Some(name) => self.wrong(name, &event(why)),
-                            None => bad(event(why)),
+                            Some(name) => self.wrong(name, &event(why)).into(),
+                            None => bad(event(why)).into(),
                         });
                     }
                 }

@@ -16,6 +16,7 @@ mod fifo;
 mod files;
 mod flight;
 mod frame;
+mod lines;
 mod port;
 mod routes;
 mod setup;
@@ -90,6 +91,22 @@ pub enum SimError {
         /// Why.
         error: std::io::Error,
     },
+}
+
+/// What the handling of an event returns. In its box an error is as large as a register, which is
+/// how the many functions return it through which every packet goes.
+type Handled<T = ()> = Result<T, Box<SimError>>;
+
+impl From<Box<SimError>> for SimError {
+    fn from(error: Box<SimError>) -> SimError {
+        *error
+    }
+}
+
+impl From<crate::wire::BeyondTime> for Box<SimError> {
+    fn from(error: crate::wire::BeyondTime) -> Box<SimError> {
+        Box::new(error.into())
+    }
 }
 
 impl From<PolicyError> for SimError {

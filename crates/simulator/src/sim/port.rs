@@ -38,11 +38,15 @@ pub struct Port {
     pub back: bool,
     /// The host at the far end.
     pub to: usize,
+    /// The time that this host takes to handle a packet.
+    pub handling: Nanos,
     /// The medium, which decides when a packet that has left arrives, or that it is lost.
     pub flight: Flight,
     /// Packets that have left, in the order in which they arrive: time, number of the event,
     /// packet. Only the first one's event is in the queue of events, which keeps that queue short.
     pub line: VecDeque<(Nanos, u64, u32)>,
+    /// The line's number in the queue of events; `None` before its first packet.
+    pub numbered: Option<u32>,
     /// Whether packets arrive in the order in which they left. If not, `line` is not used.
     pub in_order: bool,
     /// The engine, or one for each transmit queue of the card.
@@ -180,6 +184,12 @@ impl Engines {
         self.iter().map(Engine::memory).sum::<usize>() as f64
     }
 
+    /// The class of all packets, where there are no rules; `None`: rules decide.
+    #[inline]
+    pub fn class_without_rules(&self) -> Option<Option<ClassId>> {
+        self.first.classifier().without_rules()
+    }
+
     /// Finds the class of a packet. All engines have the same rules.
     pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
         self.first.classify(key)
@@ -259,8 +269,10 @@ impl Port {
             link: place,
             back,
             to: if back { case.from } else { case.to },
+            handling: 0,
             in_order: way.reorder == 0.0 && (way.keep_order || way.jitter == 0),
             line: VecDeque::new(),
+            numbered: None,
             flight: Flight::new(way.clone(), random),
             engine: Engines::new(&spec, case.tx_queues)?,
             wire: Wire::new(rate, case.tx_ring).with_medium(framing),
@@ -296,11 +308,19 @@ impl Port {
         self.rings.as_ref().map_or(1, Rings::queues)
     }
 
-    /// Hands at most one packet of a transmit queue to the port's wire, rings or station.
+    /// Hands at most one packet to the port's wire, if it [is one](Port::has_plain_wire).
     ///
     /// # Errors
     /// [`BeyondTime`] for a wire that is too slow.
-    #[inline]
+    #[inline(always)]
+    pub fn step_wire(&mut self, now: Nanos) -> Result<Step, BeyondTime> {
+        drive::step(&mut self.engine.first, now, &mut self.wire)
+    }
+
+    /// Hands at most one packet of a transmit queue to the port's rings, station or wire.
+    ///
+    /// # Errors
+    /// [`BeyondTime`] for a wire that is too slow.
     pub fn step(&mut self, now: Nanos, queue: usize) -> Result<Step, BeyondTime> {
         let engine = self.engine.of(queue);
         if let Some(rings) = &mut self.rings {
@@ -308,7 +328,7 @@ impl Port {
         } else if let Some(station) = &mut self.station {
             drive::step(engine, now, station)
         } else {
-            drive::step(engine, now, &mut self.wire)
+            self.step_wire(now)
         }
     }
 

@@ -15,7 +15,7 @@ use super::SimError;
 use super::events::{Event, Rank};
 use super::stream::{End, Stream, Talk};
 use super::talk::{Opener, Pings, Program, Requests, TcpPair, is_local};
-use super::world::{World, bad};
+use super::world::{NO_PORT, World, bad};
 use crate::tcp::{Algorithm, Config, HyStart, Socket};
 
 const TCP: u8 = 6;
@@ -36,6 +36,8 @@ pub struct FlowState {
     pub active: bool,
     /// The indices of its streams: of a source, or of the open connections of TCP.
     pub(super) streams: Vec<u32>,
+    /// Where the ways there and back begin in [`World::hops`].
+    ways: [u32; 2],
     /// The fields that all packets from its near end have in common; `None` for a capture.
     pub(super) key: Option<Key>,
     /// What it needs to open further connections.
@@ -81,6 +83,7 @@ pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
         }
         let made = state(world, at, &mut taken)?;
         world.flows.push(made);
+        world.flows[at].ways = [way(world, flow.from, flow.to), way(world, flow.to, flow.from)];
         source(world, at, seed);
         for (start, stop) in &flow.active {
             world.schedule(*start, Rank::Arrival, Event::Start(at as u32));
@@ -168,6 +171,19 @@ fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16
         true if rivals == 1 => all.take(EPHEMERAL.len()).collect(),
         _ => all.take((streams as usize).max(if connects { EPHEMERAL.len() / rivals } else { 0 })).collect(),
     }
+}
+
+/// Adds the way from host to host to [`World::hops`], and returns where it begins.
+fn way(world: &mut World<'_>, from: usize, to: usize) -> u32 {
+    let (mut host, begin) = (from, world.hops.len() as u32);
+    while host != to
+        && let Some(at) = world.routes.port(host, to)
+    {
+        world.hops.push(at as u32);
+        host = world.ports[at].to;
+    }
+    world.hops.push(NO_PORT);
+    begin
 }
 
 /// The largest packet that fits all links from host to host, before a tunnel's header is added.
@@ -279,7 +295,8 @@ impl World<'_> {
     fn place(&mut self, at: usize, sport: Option<u16>, talk: Talk) -> u32 {
         let flow = &self.case.flows[at];
         let key = Key { sport, ..self.flows[at].key.unwrap_or_default() };
-        let ends = [End::new(flow.from, key, &self.hash), End::new(flow.to, back(&key), &self.hash)];
+        let [there, home] = self.flows[at].ways;
+        let ends = [End::new(flow.from, there, key, &self.hash), End::new(flow.to, home, back(&key), &self.hash)];
         match self.free_streams.pop() {
             Some(place) => {
                 let stream = &mut self.streams[place as usize];

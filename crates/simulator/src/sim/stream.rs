@@ -40,10 +40,8 @@ pub struct Travelling {
     pub life: u32,
     /// Length at layer 3 in bytes.
     pub len: u32,
-    /// The host at which it arrives next.
-    pub host: u32,
-    /// Its destination.
-    pub to: u32,
+    /// The index in [`World::hops`](super::world::World::hops) of the port that it takes next.
+    pub hop: u32,
     /// Number of packets on the wire; above 1 for a super-packet.
     pub segments: u16,
     /// The end that sent it.
@@ -59,6 +57,9 @@ pub struct Travelling {
 pub struct End {
     /// Its host.
     pub host: usize,
+    /// The index in [`World::hops`](super::world::World::hops) of the first port that its packets
+    /// take.
+    pub way: u32,
     /// The key of its packets, without length, flags and ECN.
     pub key: Key,
     /// The key's flow hash.
@@ -74,9 +75,9 @@ pub struct End {
 }
 
 impl End {
-    /// An end at `host` that sends packets with this key.
-    pub fn new(host: usize, key: Key, hash: &FlowHash) -> End {
-        End { host, flow: hash.flow(&key), hosts: hash.hosts(&key), key, wake: NEVER, armed: NEVER }
+    /// An end at `host` that sends packets with this key on this way.
+    pub fn new(host: usize, way: u32, key: Key, hash: &FlowHash) -> End {
+        End { host, way, flow: hash.flow(&key), hosts: hash.hosts(&key), key, wake: NEVER, armed: NEVER }
     }
 }
 

@@ -9,7 +9,7 @@ use altq_cases::source::{Endpoint, Outbox};
 use altq_engine::drive;
 use altq_engine::units::Nanos;
 
-use super::SimError;
+use super::Handled;
 use super::events::{Event, Rank};
 use super::stream::{Load, NEVER, Talk};
 use super::world::World;
@@ -170,7 +170,7 @@ pub struct Opener {
 
 impl World<'_> {
     /// Begins a span in which a flow sends.
-    pub(super) fn start(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn start(&mut self, now: Nanos, at: usize) -> Handled {
         let kind = &self.case.flows[at].kind;
         self.flows[at].active = true;
         match kind.tcp() {
@@ -197,7 +197,7 @@ impl World<'_> {
 
     /// Ends a span in which a flow sends. Packets in the network are still delivered, and so is
     /// what the program of a connection has written.
-    pub(super) fn stop(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn stop(&mut self, now: Nanos, at: usize) -> Handled {
         self.flows[at].active = false;
         self.watches[at].ends(now);
         (self.flows[at].opener.wanted, self.flows[at].opener.open) = (0, 0);
@@ -226,7 +226,7 @@ impl World<'_> {
     }
 
     /// Opens a connection of a flow, if another one is wanted and a source port is free.
-    pub(super) fn open(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    pub(super) fn open(&mut self, now: Nanos, at: usize) -> Handled {
         let opener = &mut self.flows[at].opener;
         if opener.open >= opener.wanted {
             return Ok(());
@@ -251,7 +251,7 @@ impl World<'_> {
 
     /// Handles a wake-up event of an end. The event is ignored if it is not the valid one, and set
     /// again if the end must be woken later.
-    pub(super) fn wake(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    pub(super) fn wake(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
         let Some(e) = self.streams.get_mut(place).and_then(|s| s.ends.get_mut(end)) else { return Ok(()) };
         if e.armed != now {
             return Ok(());
@@ -280,7 +280,7 @@ impl World<'_> {
     }
 
     /// Wakes an end: a source sends, a request is sent again, a socket's timer expires.
-    fn wake_end(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    fn wake_end(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
         match &mut stream.talk {
@@ -306,7 +306,7 @@ impl World<'_> {
     }
 
     /// Sends the packets that a source has made.
-    fn send_from_source(&mut self, now: Nanos, place: usize, out: &mut Outbox) -> Result<(), SimError> {
+    fn send_from_source(&mut self, now: Nanos, place: usize, out: &mut Outbox) -> Handled {
         for (len, number) in &out.packets {
             let octet = match &self.streams[place].talk {
                 Talk::Playback(_) => {
@@ -327,7 +327,7 @@ impl World<'_> {
     }
 
     /// Sends a new request, or repeats the present one.
-    fn send_question(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
+    fn send_question(&mut self, now: Nanos, place: usize) -> Handled {
         let stream = &mut self.streams[place];
         let active = self.flows[stream.flow as usize].active;
         let Talk::Requests(ask) = &mut stream.talk else { return Ok(()) };
@@ -345,7 +345,7 @@ impl World<'_> {
     }
 
     /// Sends a ping, unless the flow is over, and gives up those that are too old.
-    fn send_ping(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
+    fn send_ping(&mut self, now: Nanos, place: usize) -> Handled {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
         let Talk::Pings(pings) = &mut stream.talk else { return Ok(()) };
@@ -366,7 +366,7 @@ impl World<'_> {
     }
 
     /// Handles a packet that has arrived at its destination.
-    pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
+    pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Handled {
         self.gone(now, packet);
         let travelling = &self.packets[packet as usize];
         let (place, end, len) = (travelling.stream as usize, 1 - usize::from(travelling.end & 1), travelling.len);
@@ -462,7 +462,7 @@ impl World<'_> {
     }
 
     /// Runs the program of an end, and then sends what its socket may send.
-    fn run_program(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    fn run_program(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
         let Talk::Tcp(pair) = &mut stream.talk else { return Ok(()) };
@@ -520,7 +520,7 @@ impl World<'_> {
     }
 
     /// Sends what a socket has to send, and sets its timer.
-    fn transmit(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    fn transmit(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
         let mut whole: Option<Parcel> = None;
         loop {
             let stream = &mut self.streams[place];
@@ -551,7 +551,7 @@ impl World<'_> {
     }
 
     /// Frees the slot and the source port of a connection that is over at both ends.
-    fn release(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
+    fn release(&mut self, now: Nanos, place: usize) -> Handled {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
         let Talk::Tcp(pair) = std::mem::replace(&mut stream.talk, Talk::Over) else { return Ok(()) };

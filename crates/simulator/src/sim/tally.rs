@@ -92,12 +92,18 @@ impl Tally {
     }
 
     /// A cell, which is made if it does not exist.
+    #[inline]
     pub fn cell(&mut self, segment: usize, column: usize) -> &mut Cell {
-        let row = &mut self.segments[segment];
-        if column >= row.len() {
-            row.resize(column + 1, Cell::default());
+        if column >= self.segments[segment].len() {
+            self.widen(segment, column);
         }
-        &mut row[column]
+        &mut self.segments[segment][column]
+    }
+
+    /// Makes cells up to one that does not exist.
+    #[cold]
+    fn widen(&mut self, segment: usize, column: usize) {
+        self.segments[segment].resize(column + 1, Cell::default());
     }
 
     /// The sums of `charged` over segments, by class or flow.

@@ -20,7 +20,6 @@ use altq_engine::random::GOLDEN_GAMMA;
 use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
 
-use super::SimError;
 use super::adapt::Adapting;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
@@ -31,10 +30,14 @@ use super::setup::{self, FlowState};
 use super::stream::{Stream, Travelling};
 use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
+use super::{Handled, SimError};
 
 /// With more flows than this, gaps between packets are kept only for flows whose gaps an
 /// expectation or figure asks for, because they take 10 KB per flow.
 const MOST_GAPS: usize = 64;
+
+/// The end of a way in [`World::hops`].
+pub const NO_PORT: u32 = u32::MAX;
 
 /// The state of one column's run.
 pub struct World<'a> {
@@ -49,6 +52,9 @@ pub struct World<'a> {
     pub(super) free_streams: Vec<u32>,
     /// By host and destination host: the port to take.
     pub(super) routes: Routes,
+    /// The ways of packets, two for each flow: the ports in order, then [`NO_PORT`]. So a host on
+    /// the way need not look for the route of each packet.
+    pub(super) hops: Vec<u32>,
     /// The packets in the network.
     pub(super) packets: Vec<Travelling>,
     /// Indices of free slots in `packets`.
@@ -157,6 +163,7 @@ impl<'a> World<'a> {
                 let mut made = Port::new(around, policy.as_ref()).map_err(|e| bad(e.to_string()))?;
                 // Each direction has random numbers of its own.
                 made.engine.set_seed(seed.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA)));
+                made.handling = case.hosts.get(made.to).map_or(0, |host| host.delay);
                 ports.push(made);
             }
             if link.half_duplex {
@@ -180,6 +187,7 @@ impl<'a> World<'a> {
             column,
             captures,
             routes: Routes::new(case),
+            hops: Vec::new(),
             recorded,
             recorder: None,
             tallies: ports.iter().map(|port| Tally::new(segments.len(), classes(port))).collect(),
@@ -334,7 +342,10 @@ impl<'a> World<'a> {
                 Event::Stop(flow) => self.stop(now, flow as usize)?,
                 Event::Open(flow) => self.open(now, flow as usize)?,
                 Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
-                Event::ArriveUnordered(packet) => self.arrive(now, packet)?,
+                Event::ArriveUnordered(packet) => {
+                    let last = self.packets[packet as usize].hop as usize - 1;
+                    self.arrive(now, self.hops[last] as usize, packet)?
+                }
                 Event::Handle(packet) => self.handle(now, packet)?,
                 Event::Adapt(link) => self.ask_again(now, link as usize)?,
             }
@@ -347,32 +358,25 @@ impl<'a> World<'a> {
     }
 
     /// Lets the first packet of a port's line arrive, and adds the event of the next one.
-    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        let line = &mut self.ports[at].line;
-        let Some((_, _, packet)) = line.pop_front() else { return Ok(()) };
-        if let Some((time, number, _)) = line.front() {
-            self.events.push_numbered(*time, Rank::Arrival, *number, Event::Arrive(at as u32));
+    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Handled {
+        let port = &mut self.ports[at];
+        let Some((_, _, packet)) = port.line.pop_front() else { return Ok(()) };
+        if let (Some((time, number, _)), Some(line)) = (port.line.front(), port.numbered) {
+            self.events.push_first(line, at as u32, *time, *number);
         }
-        self.arrive(now, packet)
+        self.arrive(now, at, packet)
     }
 
-    /// Lets a packet arrive at a host, which handles it after the host's delay.
+    /// Lets a packet arrive at the host behind a port, which handles it after the host's delay.
     #[inline]
-    fn arrive(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
-        match self.host_delay(packet) {
+    fn arrive(&mut self, now: Nanos, at: usize, packet: u32) -> Handled {
+        match self.ports[at].handling {
             0 => self.handle(now, packet),
             delay => {
                 self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet));
                 Ok(())
             }
         }
-    }
-
-    /// The time that the host at which a packet has arrived takes to handle it.
-    #[inline]
-    fn host_delay(&self, packet: u32) -> Nanos {
-        let host = self.packets[packet as usize].host;
-        self.case.hosts.get(host as usize).map_or(0, |host| host.delay)
     }
 
     /// How long the case runs.

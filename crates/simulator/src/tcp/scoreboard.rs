@@ -430,8 +430,7 @@ impl Scoreboard {
     /// Takes note of an acknowledgement by number. Calls `rack` for each segment that is newly
     /// reported.
     pub fn acked(&mut self, ack: u64, high: u64, report: &mut AckReport, mut rack: impl FnMut(&Sent)) {
-        while let Some(sent) = self.sent.front().copied().filter(|sent| sent.end() <= ack) {
-            self.sent.pop_front();
+        while let Some(sent) = self.sent.pop_front_if(|sent| sent.end() <= ack) {
             report.resent |= sent.is(RETRANSMITTED);
             if sent.is(SACKED) {
                 self.sacked -= 1;

@@ -224,7 +224,19 @@ impl Sender {
         if self.pacer.is_some() {
             return self.transmit_paced(config, now);
         }
+        if self.is_silent() {
+            self.note_window_use(false);
+            return None;
+        }
         self.next_outgoing(config, now)
+    }
+
+    /// Nothing is in flight and nothing waits to be sent. So it is with every segment that comes to
+    /// an end that only receives; [`next_outgoing`](Sender::next_outgoing) would find that out step
+    /// by step.
+    #[inline]
+    fn is_silent(&self) -> bool {
+        self.board.len() == 0 && !self.unsent() && !self.frto_new && self.window.cwnd > 0
     }
 
     /// The same for a sender that paces.
@@ -349,11 +361,11 @@ impl Sender {
         self.next = sent.end();
         self.fin_sent |= fin;
         self.count_sent(now);
-        // RFC 6298 5.1: the timer is started. A timer for a loss probe is set anew.
-        if first || !matches!(self.timer, Some((Timer::Timeout | Timer::Reorder, _))) {
+        // A timer for a loss probe is set anew. Without one, RFC 6298 5.1: the timer is started.
+        let starts = first || !matches!(self.timer, Some((Timer::Timeout | Timer::Reorder, _)));
+        if !self.schedule_probe(config, now, false) && starts {
             self.restart(config, now);
         }
-        self.schedule_probe(config, now, false);
         Some(sent)
     }
 

@@ -1,0 +1,214 @@
+//! The first of many events of which each line of packets has one at most: a loser tree (Knuth, The
+//! Art of Computer Programming 3, 5.4.1).
+//!
+//! Most events of a case are arrivals of the first packet in a line, and most of them are followed
+//! by that of the next packet in the same line. In a loser tree that takes one comparison for each
+//! level, and the other events stay in a heap that is small without them.
+
+use altq_engine::units::Nanos;
+
+/// The event of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(32))] // So a node's place is its index, shifted.
+pub struct First {
+    /// When.
+    pub time: Nanos,
+    /// Its order among the events of that time.
+    pub order: u64,
+    /// The line.
+    line: u32,
+    /// The line's port.
+    pub port: u32,
+}
+
+impl First {
+    /// The place of a line without an event: behind all events.
+    fn none(line: u32) -> First {
+        First { time: Nanos::MAX, order: u64::MAX, line, port: 0 }
+    }
+
+    /// By this value events are in order.
+    #[inline]
+    pub fn key(&self) -> u128 {
+        u128::from(self.time) << 64 | u128::from(self.order)
+    }
+
+    /// True if the line has an event.
+    #[inline]
+    fn is_some(&self) -> bool {
+        self.order < u64::MAX
+    }
+}
+
+/// The next events of lines.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// As many nodes as there is room for lines, a power of two: n. Node 0 has the line whose event
+    /// is the first. Node k has, of the first ones of both halves below it, the one that comes
+    /// later. These halves are the nodes 2k and 2k + 1; from n on they are the lines themselves. So
+    /// every line is in exactly one node.
+    nodes: Vec<First>,
+    /// The number of lines.
+    lines: u32,
+    /// True if the first event was taken. It stays in node 0 until the line's next event takes its
+    /// place, or something else is done.
+    first_is_taken: bool,
+}
+
+impl Lines {
+    /// Adds a line without an event, and returns its number.
+    pub fn add(&mut self) -> u32 {
+        let line = self.lines;
+        self.lines += 1;
+        if self.lines as usize > self.nodes.len() {
+            self.grow();
+        }
+        line
+    }
+
+    /// Makes room for twice as many lines.
+    #[cold]
+    fn grow(&mut self) {
+        self.settle();
+        let n = (2 * self.nodes.len()).max(1);
+        // Without events the leftmost line of every half is its first one.
+        let node = |at: usize| {
+            let mut right = if at == 0 { n } else { 2 * at + 1 };
+            while right < n {
+                right *= 2;
+            }
+            First::none((right - n) as u32)
+        };
+        let old = std::mem::replace(&mut self.nodes, (0..n).map(node).collect());
+        old.into_iter().filter(First::is_some).for_each(|first| self.insert(first));
+    }
+
+    /// Sets the event of a line that has none, or whose event was just taken.
+    #[inline]
+    pub fn set(&mut self, line: u32, port: u32, time: Nanos, order: u64) {
+        let new = First { time, order, line, port };
+        if self.first_is_taken && self.nodes.first().is_some_and(|first| first.line == line) {
+            self.first_is_taken = false;
+            self.replay(new);
+        } else {
+            self.settle();
+            self.insert(new);
+        }
+    }
+
+    /// The first event; `None` if no line has one.
+    #[inline]
+    pub fn first(&mut self) -> Option<First> {
+        self.settle();
+        self.nodes.first().copied().filter(First::is_some)
+    }
+
+    /// Takes the event that [`first`](Lines::first) has just returned.
+    #[inline]
+    pub fn take_first(&mut self) {
+        self.first_is_taken = true;
+    }
+
+    /// Removes the first event if it was taken.
+    #[inline]
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.first_is_taken)
+            && let Some(first) = self.nodes.first().copied()
+        {
+            self.replay(First::none(first.line));
+        }
+    }
+
+    /// Gives the line in node 0 another event, which may come later than those of other lines.
+    #[inline]
+    fn replay(&mut self, new: First) {
+        let mut best = new;
+        let mut at = (self.nodes.len() + new.line as usize) >> 1;
+        while at > 0
+            && let Some(node) = self.nodes.get_mut(at)
+        {
+            if node.key() < best.key() {
+                let earlier = *node;
+                *node = best;
+                best = earlier;
+            }
+            at >>= 1;
+        }
+        if let Some(first) = self.nodes.first_mut() {
+            *first = best;
+        }
+    }
+
+    /// Gives a line its event that has none.
+    fn insert(&mut self, new: First) {
+        let n = self.nodes.len();
+        // Where the line is: in one of the nodes above it. `height` is the number of levels.
+        let (mut at, mut height) = ((n + new.line as usize) >> 1, 1);
+        while at > 0 && self.nodes[at].line != new.line {
+            (at, height) = (at >> 1, height + 1);
+        }
+        while at > 0 {
+            // The line that is the first one below this node is in a node above it.
+            let (mut above, mut levels) = (at >> 1, 1);
+            while above > 0 && (n + self.nodes[above].line as usize) >> height != at {
+                (above, levels) = (above >> 1, levels + 1);
+            }
+            let first = self.nodes[above];
+            if first.key() < new.key() {
+                break;
+            }
+            // The new event is before it, so they change places.
+            self.nodes[at] = first;
+            (at, height) = (above, height + levels);
+        }
+        self.nodes[at] = new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_cases::random::Random;
+
+    use super::*;
+
+    #[test]
+    fn the_first_is_that_of_a_search_through_all_lines() {
+        let mut random = Random::new(7, 0);
+        for _ in 0..50 {
+            // By line: the event that it has.
+            let (mut lines, mut model) = (Lines::default(), Vec::<Option<(Nanos, u64)>>::new());
+            assert_eq!(lines.first(), None);
+            let (mut now, most) = (0, 1 + random.below(40));
+            for number in 0..2_000 {
+                let time = now + Nanos::from(random.below(20));
+                match random.below(5) {
+                    0 if (model.len() as u32) < most => {
+                        assert_eq!(lines.add() as usize, model.len());
+                        model.push(None);
+                    }
+                    0..2 => {
+                        let line = random.below(model.len() as u32) as usize;
+                        if model.get(line) == Some(&None) {
+                            model[line] = Some((time, number));
+                            lines.set(line as u32, 100 + line as u32, time, number);
+                        }
+                    }
+                    _ => {
+                        let expected = model.iter().enumerate().filter_map(|(at, own)| own.map(|own| (own, at))).min();
+                        let first = lines.first();
+                        assert_eq!(first.map(|first| ((first.time, first.order), first.line as usize)), expected);
+                        let Some(((time, _), line)) = expected else { continue };
+                        assert_eq!(first.map(|first| first.port), Some(100 + line as u32));
+                        lines.take_first();
+                        (now, model[line]) = (time, None);
+                        if random.below(3) > 0 {
+                            let next = now + Nanos::from(random.below(20));
+                            model[line] = Some((next, number));
+                            lines.set(line as u32, 100 + line as u32, next, number);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
