@@ -25,11 +25,11 @@ pub struct Drift {
 
 /// What the kernel says of a queue, besides counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Queue {
+pub(crate) struct Queue {
     /// Who listens: the number of its netlink socket.
-    owner: u64,
+    pub owner: u64,
     /// How many bytes of each packet are copied.
-    copied: u64,
+    pub copied: u64,
 }
 
 /// What somebody may set at a device while links run.
@@ -126,7 +126,7 @@ impl Drift {
 }
 
 /// What a table of the kernel's queues says of one.
-fn queue(table: &str, number: u16) -> Option<Queue> {
+pub(crate) fn queue(table: &str, number: u16) -> Option<Queue> {
     table.lines().find_map(|line| {
         // Number, port, packets that wait, copy mode, copy range, and counters.
         let mut words = line.split_whitespace().map(str::parse::<u64>);

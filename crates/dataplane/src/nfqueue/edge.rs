@@ -22,7 +22,7 @@ use crate::sys::wait::{now, wait};
 
 /// Bytes of a packet that are copied: two IPv4 headers with all options and a TCP header with all
 /// of its own fit, and so do the usual extension headers of IPv6.
-const COPY: u32 = 192;
+pub(crate) const COPY: u32 = 192;
 /// Time between two looks at the interfaces.
 const LOOK: Nanos = SECOND / 2;
 /// Time after which verdicts that the kernel had no memory for are sent again.
@@ -176,6 +176,11 @@ impl QueueEdge {
     /// hosts behind NAT.
     pub fn tracks(&self) -> bool {
         self.tracks
+    }
+
+    /// The number of the socket that listens at the queue; 0 if the kernel does not tell it.
+    pub fn owner(&self) -> u32 {
+        self.netlink.number().unwrap_or(0)
     }
 
     /// Tells the kernel not to describe the packets' connections, because the firewall shows their
