@@ -8,7 +8,8 @@
 //!
 //! [`roster`] keeps the subscribers and the reservations of a running policy: classes that come,
 //! change and go while packets are queued. It gives the changes; whoever runs the links makes them.
-//! [`change`] keeps which policy runs, and which one comes back if nobody confirms it.
+//! [`change`] keeps which policy runs, and which one comes back if nobody confirms it; [`schedule`]
+//! says which one the time of the week asks for.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ pub mod request;
 pub mod reservations;
 pub mod rights;
 pub mod roster;
+pub mod schedule;
 pub mod server;
 pub mod supervision;
 pub mod tap;
