@@ -52,6 +52,8 @@ pub struct Counts {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// How late timers were since the last count.
+    pub late: Packed,
     /// What the classes' flows have sent since the last count, if somebody watches.
     pub flows: Taken,
 }
@@ -73,6 +75,9 @@ pub struct Own {
     pub wire_bytes: Option<u64>,
     /// Waiting times of packets that left since the last count.
     pub sojourn: Packed,
+    /// For how long packets have waited since then, as [`Backlog`](altq_monitor::promise::Backlog)
+    /// counts it; 0 if nobody watches.
+    pub backlogged: Nanos,
 }
 
 /// Adds up what the loop of one link counts.
@@ -87,6 +92,8 @@ pub struct Totals {
     /// By class: waiting times of counts that made no snapshot; and what was removed before them.
     held: Vec<Packed>,
     removed: Vec<ClassId>,
+    /// How late timers were in these counts.
+    late: Packed,
     scratch: Sketch,
 }
 
@@ -100,6 +107,8 @@ impl Totals {
             }
         }
         self.removed.extend(&counts.removed);
+        let late = std::mem::take(&mut self.late);
+        self.late = self.merged(&[&late, &counts.late]);
         for (own, held) in counts.classes.iter().zip(&mut self.held).filter(|(own, _)| own.sojourn.count() > 0) {
             self.scratch.clear();
             self.scratch.merge_packed(held);
@@ -108,8 +117,19 @@ impl Totals {
         }
     }
 
-    /// Adds the waiting times that were held to those of a count.
+    /// The values of several sketches in one.
+    fn merged(&mut self, parts: &[&Packed]) -> Packed {
+        self.scratch.clear();
+        parts.iter().for_each(|part| self.scratch.merge_packed(part));
+        self.scratch.packed()
+    }
+
+    /// Adds what was held to a count.
     fn release(&mut self, counts: &mut Counts) {
+        if self.late.count() > 0 {
+            let late = std::mem::take(&mut self.late);
+            counts.late = self.merged(&[&late, &counts.late]);
+        }
         for class in &counts.removed {
             if let Some(held) = self.held.get_mut(*class as usize) {
                 *held = Packed::default();
@@ -189,6 +209,7 @@ impl Totals {
             unclassified: counts.unclassified,
             edge: counts.edge,
             work: counts.work,
+            late: counts.late,
         }
     }
 }
@@ -266,6 +287,8 @@ pub struct Snapshot {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// How late its timers were since the snapshot before.
+    pub late: Packed,
 }
 
 /// The state of a class at one moment, with all classes below it.

@@ -68,9 +68,10 @@ pub struct Link {
 /// What altq itself takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Own {
-    /// How late the loop's timers were, 99th percentile.
+    /// How late the loop's timers were in the last second, 99th percentile, within 1/32; null if no
+    /// timer passed, and where the kernel executes the link.
     pub loop_p99_ns: Option<Nanos>,
-    /// Of one processor, in percent.
+    /// Of one processor in the last second, in percent.
     pub cpu_percent: Option<f64>,
 }
 

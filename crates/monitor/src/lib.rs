@@ -4,6 +4,7 @@
 //!              the loop                        |  another thread, once a second
 //!                                              |
 //!  packets ──► departures (a class's flows) ───┼─► summary ─┐
+//!              promise (how long they wait) ───┼────────────┤
 //!              histograms of the engine ───────┼────────────┼─► monitor ─► frame ─► view, document
 //!              counters of the engine ─────────┼────────────┘      │
 //!                                              |                history
@@ -11,8 +12,9 @@
 //! ```
 //!
 //! There is no clock here, no I/O and no thread. The time is an argument, in nanoseconds. In the
-//! loop stands [`Departures`] only: a packet costs it one hash and one lookup, and it allocates
-//! nothing once it is warm. Everything else works on what the loop gives away once a second.
+//! loop stand [`Departures`] and [`Backlog`](promise::Backlog) only: a packet costs it one hash and
+//! one lookup, and it allocates nothing once it is warm. Everything else works on what the loop
+//! gives away once a second.
 //!
 //! Memory is bounded: flows by 64 counters a class ([`space_saving`]), delays and flows of a minute
 //! by [`Limits`], the history by bytes ([`history`]).
@@ -34,6 +36,8 @@ pub mod ledger;
 pub mod monitor;
 mod past;
 pub mod prefix;
+pub mod promise;
+pub mod recorded;
 pub mod records;
 pub mod slice;
 pub mod space_saving;

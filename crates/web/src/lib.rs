@@ -4,16 +4,17 @@
 //!                    one thread, once a second       |     another thread
 //!                                                    |
 //!  control socket ──► feed ──► stat ──► watch ──► frame ──► events ───┐
-//!  (status, stat)                         │          └────► metrics ──┼──► server ──► browsers,
-//!                                         └──► past ───────► history ─┘               collectors
+//!  (status, stat,                         │          └────► metrics ──┼──► server ──► browsers,
+//!   top)                                  ├──► past ───────► history ─┤               collectors
+//!                                         └──► flows ─────────────────┘
 //! ```
 //!
 //! It is a client of the control socket (docs/control.md) and asks there what everybody may read.
 //! So nothing that happens here reaches the process that shapes. [`feed`] has the clock and the
 //! socket, [`server`] the browsers; everything between them is pure.
 //!
-//! docs/web.md describes the paths and their documents. Flows are not among them: a document that
-//! has flows of a class (`altq.top/1`) would be read beside [`stat`], and shown from [`frame`].
+//! docs/web.md describes the paths and their documents. Flows of a class ([`flows`]) are no part of
+//! a frame: altq is asked for them only while somebody looks at that class.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod board;
 pub mod changes;
 pub mod events;
 pub mod feed;
+pub mod flows;
 pub mod frame;
 pub mod history;
 pub mod http;
