@@ -141,8 +141,8 @@ impl World<'_> {
             len += Tunnel::HEADER * u32::from(segments);
             (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
         }
-        let descriptor =
-            Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
+        let (dscp, ecn, sport) = (key.dscp(), key.ecn(), key.sport.unwrap_or(0));
+        let descriptor = Packet { flow: hash, hosts, sport, segments, dscp, ecn, high, ..Packet::new(packet, len) };
         let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             if governed.collector.needs_counters(now) {
