@@ -128,9 +128,7 @@ impl Lines {
             && let Some(node) = self.nodes.get_mut(at)
         {
             if node.key() < best.key() {
-                let earlier = *node;
-                *node = best;
-                best = earlier;
+                std::mem::swap(node, &mut best);
             }
             at >>= 1;
         }
