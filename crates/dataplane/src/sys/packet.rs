@@ -16,8 +16,8 @@ const RECEIVE_BUFFER: libc::c_int = 64 << 20;
 /// Send buffer in bytes: the most bytes of a socket's frames that a device may hold.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 
-/// Frames that a call of recvmmsg has room for at least. Each place is described anew for each call,
-/// so a call after which one frame is there does not describe all [`BATCH`] places.
+/// Frames that a call of recvmmsg has room for at least. Each place is described anew for each
+/// call, so a call that finds one frame does not describe all [`BATCH`] places.
 const LEAST: usize = 8;
 
 /// Options of linux/if_packet.h that libc lacks.
