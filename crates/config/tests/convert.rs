@@ -409,5 +409,5 @@ fn what_nesting_cannot_say_is_listed() {
     let left_out = |tail: &str| print(&parse(&file(tail), Language::Altq)).left_out;
     assert_eq!(left_out("priority 3"), Vec::<String>::new());
     let said = left_out("");
-    assert!(said.len() == 1 && said[0].contains("`b c`"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("`b` and `c`"), "{said:?}");
 }
