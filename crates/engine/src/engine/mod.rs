@@ -3,7 +3,6 @@
 //! builds and changes the tree, [`nested`] keeps the rates and wake-ups of schedulers inside
 //! classes, and [`inspect`] answers questions about all of it.
 
-mod heads;
 mod inspect;
 mod nested;
 mod stateful;
@@ -18,17 +17,14 @@ use crate::classify::RuleSet;
 use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
 use crate::prefetch::{prefetch, prefetch_first};
-use crate::queue::{Queue, Taken};
+use crate::queue::Queue;
 use crate::schedule::{Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::meter::Meter;
 use crate::shape::regulator::Limiter;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
-use crate::trace::Trace;
+use crate::trace::{Trace, What};
 use crate::units::{Nanos, Rate};
-
-use self::heads::Head;
-pub use self::heads::{Departed, Heads};
 
 /// How many schedulers may be nested in one another, the link's included.
 pub const MAX_NESTING: usize = 8;
@@ -452,33 +448,44 @@ impl Engine {
             self.unblock_due();
         }
         loop {
-            let Node { inner, classes, slots_are_classes, .. } = &mut self.nodes[0];
-            let classes = if *slots_are_classes { &[][..] } else { &classes[..] };
-            let mut heads = Heads::new(classes, &mut self.leaves, &self.slab, &self.overhead);
-            let (slot, borrowed) = match inner.depart(now, &mut heads) {
-                Departed::Sent { slot, borrowed } => (slot, borrowed),
-                Departed::Nobody => return None,
-                Departed::Elsewhere(slot) => {
-                    let class = self.nodes[0].class(slot);
-                    if class & HOLDS_SCHEDULER != 0 {
-                        return self.dequeue_nested(slot);
-                    }
-                    match self.dequeue_stateful(class, slot) {
-                        Some(departure) => return Some(departure),
-                        None => continue,
-                    }
-                }
+            let root = &mut self.nodes[0];
+            let slot = root.inner.choose(now)?;
+            let class = root.class(slot);
+            // A class that holds a scheduler has the bit HOLDS_SCHEDULER, and so is not found.
+            let many = self.leaves.len() >= PREFETCH_FROM;
+            let Some(leaf) = self.leaves.get_mut(class as usize) else {
+                return self.dequeue_nested(slot);
             };
-            let Head { class, at, next_at, len, wire } = heads.taken;
-            self.nodes[0].departed(slot, len, borrowed);
-            // The packet itself is read last.
-            let taken = Taken { at, len, wire };
-            if self.leaves.len() >= PREFETCH_FROM {
+            if leaf.kind == Kind::Stateful {
+                match self.dequeue_stateful(class, slot) {
+                    Some(departure) => return Some(departure),
+                    None => continue,
+                }
+            }
+            // The same as `take_packet` and `finish_departure`, inlined. The packet itself is read
+            // last.
+            let at = leaf.head;
+            let (len, wire, next_at, next_wire) = self.slab.first(at, &self.overhead);
+            leaf.head = next_at;
+            leaf.packets -= 1;
+            leaf.bytes -= len;
+            leaf.sent_packets += 1;
+            leaf.sent_bytes += u64::from(len);
+            leaf.sent_wire_bytes += u64::from(wire);
+            let next = (leaf.packets > 0).then_some(next_wire);
+            let borrowed = self.nodes[0].sent(now, slot, (len, wire), next);
+            if borrowed {
+                leaf.borrowed_bytes += u64::from(len);
+            }
+            if many {
                 // The same class may be chosen again.
                 self.slab.fetch(next_at);
                 self.prefetch_next(slot);
             }
-            return Some(self.finish_departure(class, taken, borrowed));
+            if self.trace.is_some() {
+                self.record_event(class, &self.slab.look(at, wire), What::Sent { borrowed });
+            }
+            return Some(Departure { class, packet: self.slab.take(at, wire) });
         }
     }
 

@@ -24,18 +24,12 @@ impl Node {
     /// is the charged length of the next. True if it goes on borrowed bandwidth.
     #[inline]
     pub(super) fn sent(&mut self, now: Nanos, slot: Slot, (len, wire): (u32, u32), next: Option<u32>) -> bool {
-        let borrowed = self.inner.sent(now, slot, wire, next);
-        self.departed(slot, len, borrowed);
-        borrowed
-    }
-
-    /// Counts a packet of `len` own bytes that was reported to the scheduler as sent.
-    #[inline]
-    pub(super) fn departed(&mut self, slot: Slot, len: u32, borrowed: bool) {
         self.backlog -= 1;
+        let borrowed = self.inner.sent(now, slot, wire, next);
         if borrowed && self.wants_arrivals {
             self.inner.count_borrowed(slot, len);
         }
+        borrowed
     }
 }
 

@@ -28,7 +28,6 @@ pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Rank, Reserve
 use std::sync::OnceLock;
 
 use crate::account::DropReason;
-use crate::engine::{Departed, Heads};
 use crate::link::Overhead;
 use crate::settings::Settings;
 use crate::spec::{SpecError, Timer};
@@ -192,15 +191,6 @@ pub trait Scheduler: Send {
     /// reorders or drops packets, lengths reported earlier are guesses: `len` here is what counts.
     /// Returns whether the packet used bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
-
-    /// A departure from a plain queue in one call: [`choose`](Scheduler::choose), then
-    /// [`sent`](Scheduler::sent) for the packet that it takes from `heads`. No scheduler writes its
-    /// own: this one is compiled anew for each, and so calls the two directly.
-    fn depart(&mut self, now: Nanos, heads: &mut Heads<'_>) -> Departed {
-        let Some(slot) = self.choose(now) else { return Departed::Nobody };
-        let Some((len, next)) = heads.take(slot) else { return Departed::Elsewhere(slot) };
-        Departed::Sent { slot, borrowed: self.sent(now, slot, len, next) }
-    }
 
     /// The packet for which [`sent`](Scheduler::sent) has just returned true has `bytes` bytes of
     /// its own, without what the link charges. For schedulers that [want
