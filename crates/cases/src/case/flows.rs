@@ -239,10 +239,12 @@ fn tcp(flow: &raw::Flow) -> Result<Tcp> {
     };
     let stack = match flow.stack.as_ref().map(|word| (word, word.get_ref().as_str())) {
         None | Some((_, "linux")) => Stack::Linux,
+        Some((_, "linux-2012")) => Stack::LinuxOf2012,
         Some((_, "bsd")) => Stack::Bsd,
         Some((at, other)) => {
-            let hint = did_you_mean(other, ["linux", "bsd"]);
-            return bad(at, format!("a stack is \"linux\" or \"bsd\" (of 1997){hint}"));
+            let hint = did_you_mean(other, ["linux", "linux-2012", "bsd"]);
+            let known = "a stack is \"linux\", \"linux-2012\" or \"bsd\" (of 1997)";
+            return bad(at, format!("{known}{hint}"));
         }
     };
     let mss = match &flow.mss {

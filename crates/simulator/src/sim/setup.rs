@@ -204,6 +204,7 @@ fn mtu(world: &World<'_>, from: usize, to: usize) -> u32 {
 fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Config, String> {
     let mut config = match tcp.stack {
         Stack::Linux => Config::linux(),
+        Stack::LinuxOf2012 => Config { marks_hurry: false, ..Config::linux() },
         // 16 KB: net.inet.tcp.sendspace of FreeBSD 2.2.
         Stack::Bsd => Config::bsd_1997(tcp.buffers.unwrap_or(16_384)),
     };
@@ -214,7 +215,7 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
         config.congestion = match name.as_str() {
             "tahoe" => Algorithm::Tahoe,
             // Linux's `reno` is RFC 6582 with SACK.
-            "reno" if tcp.stack == Stack::Linux => Algorithm::NewReno,
+            "reno" if tcp.stack != Stack::Bsd => Algorithm::NewReno,
             "reno" => Algorithm::Reno,
             "newreno" => Algorithm::NewReno,
             "cubic" => Algorithm::Cubic,

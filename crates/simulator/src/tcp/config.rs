@@ -95,6 +95,11 @@ pub struct Config {
     pub ecn: bool,
     /// When data is acknowledged.
     pub delayed_ack: DelayedAck,
+    /// With ECN, two segments are acknowledged one by one from a first mark on, and the segment that
+    /// says CWR at once, so that the sender learns early that its window may move again (Linux:
+    /// tcp_ecn_check_ce since 3.7 and tcp_ecn_accept_cwr since 4.18, net/ipv4/tcp_input.c). Else only
+    /// the marked segment is acknowledged at once.
+    pub marks_hurry: bool,
     /// The end that opens acknowledges the answer to its SYN by a segment without data, because its
     /// application can write only when the connection is open (Linux: tcp_rcv_synsent_state_process
     /// of net/ipv4/tcp_input.c). Otherwise the first data carries that acknowledgement, as RFC 9293
@@ -174,6 +179,7 @@ impl Config {
             rto_floor: RtoFloor::Total,
             jiffy: 0,
             first_burst: 0,
+            marks_hurry: false,
             data_after_ack: false,
             syn_retries: 6,
             syn_linear: 0,
@@ -197,6 +203,7 @@ impl Config {
             sack: true,
             ecn: false,
             delayed_ack: DelayedAck::Modern { wait: 40 * MILLI, quick: 16 },
+            marks_hurry: true,
             data_after_ack: true,
             hystart: HyStart::Classic,
             cubic_catches_up: false,
@@ -237,6 +244,7 @@ impl Config {
             receive_buffer: buffer,
             sack: false,
             delayed_ack: DelayedAck::Bsd { tick: 200 * MILLI },
+            marks_hurry: false,
             data_after_ack: false,
             hystart: HyStart::Off,
             rack: false,

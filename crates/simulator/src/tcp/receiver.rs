@@ -109,9 +109,13 @@ impl Receiver {
         // RFC 3168 6.1.3
         if segment.flags.has(Flags::CWR) {
             self.marked = false;
+            self.urgent |= config.marks_hurry && to > from;
         }
         if marked {
-            self.urgent |= !self.marked;
+            if !self.marked {
+                self.urgent = true;
+                self.quick = if config.marks_hurry { self.quick.max(2) } else { self.quick };
+            }
             self.marked = true;
         }
         if let DelayedAck::Modern { quick, .. } = config.delayed_ack

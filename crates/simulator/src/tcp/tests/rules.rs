@@ -149,3 +149,37 @@ fn acknowledgements_are_delayed() {
     receiver.received(&config, 740 * MS, &data(101, 100), false, false, S);
     assert!(receiver.urgent(740 * MS));
 }
+
+#[test]
+fn marks_hurry_acknowledgements() {
+    // Linux, net/ipv4/tcp_input.c: tcp_ecn_check_ce asks for two quick acknowledgements with a first
+    // mark (f4c9f85f3b2c), tcp_ecn_accept_cwr for one with CWR (9aee40006190). Segments 1 and 2 of
+    // each row would be acknowledged together, as would 3 and 4, and so on.
+    for (hurry, expected) in
+        [(true, [false, true, true, true, false, true, true]), (false, [false, true, true, false, true, false, true])]
+    {
+        let config = Config {
+            delayed_ack: DelayedAck::Modern { wait: 40 * MS, quick: 0 },
+            marks_hurry: hurry,
+            ecn: true,
+            ..Config::linux()
+        };
+        let mut receiver = Receiver::new(&config);
+        receiver.opened(0, &Segment::default());
+        let at_once: Vec<bool> = (0..7)
+            .map(|n| {
+                let mut segment = data(1 + n * 1448, 1448);
+                if n == 6 {
+                    segment.flags = segment.flags.with(Flags::CWR);
+                }
+                receiver.received(&config, MS, &segment, n == 2, false, S);
+                let urgent = receiver.urgent(MS);
+                if urgent {
+                    receiver.acknowledged();
+                }
+                urgent
+            })
+            .collect();
+        assert_eq!(at_once, expected, "hurry {hurry}");
+    }
+}
