@@ -161,8 +161,8 @@ pub enum Stack {
     #[default]
     Linux,
     /// That of Linux before 3.7 (2012), as far as the answer to marks goes: a mark makes one
-    /// acknowledgement urgent, and the sender's word that it slowed down makes none urgent. All else
-    /// is that of Linux today, and the lab has the host's TCP.
+    /// acknowledgement urgent, and the sender's word that it slowed down makes none urgent. All
+    /// else is that of Linux today, and the lab has the host's TCP.
     LinuxOf2012,
     /// That of BSD in 1997.
     Bsd,

@@ -95,10 +95,10 @@ pub struct Config {
     pub ecn: bool,
     /// When data is acknowledged.
     pub delayed_ack: DelayedAck,
-    /// With ECN, two segments are acknowledged one by one from a first mark on, and the segment that
-    /// says CWR at once, so that the sender learns early that its window may move again (Linux:
-    /// tcp_ecn_check_ce since 3.7 and tcp_ecn_accept_cwr since 4.18, net/ipv4/tcp_input.c). Else only
-    /// the marked segment is acknowledged at once.
+    /// With ECN, two segments are acknowledged one by one from a first mark on, and the segment
+    /// that says CWR at once, so that the sender learns early that its window may move again
+    /// (Linux: tcp_ecn_check_ce since 3.7 and tcp_ecn_accept_cwr since 4.18, net/ipv4/tcp_input.c).
+    /// Else only the marked segment is acknowledged at once.
     pub marks_hurry: bool,
     /// The end that opens acknowledges the answer to its SYN by a segment without data, because its
     /// application can write only when the connection is open (Linux: tcp_rcv_synsent_state_process

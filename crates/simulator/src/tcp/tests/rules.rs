@@ -152,9 +152,9 @@ fn acknowledgements_are_delayed() {
 
 #[test]
 fn marks_hurry_acknowledgements() {
-    // Linux, net/ipv4/tcp_input.c: tcp_ecn_check_ce asks for two quick acknowledgements with a first
-    // mark (f4c9f85f3b2c), tcp_ecn_accept_cwr for one with CWR (9aee40006190). Segments 1 and 2 of
-    // each row would be acknowledged together, as would 3 and 4, and so on.
+    // Linux, net/ipv4/tcp_input.c: tcp_ecn_check_ce asks for two quick acknowledgements with a
+    // first mark (f4c9f85f3b2c), tcp_ecn_accept_cwr for one with CWR (9aee40006190). Segments 1
+    // and 2 of each row would be acknowledged together, as would 3 and 4, and so on.
     for (hurry, expected) in
         [(true, [false, true, true, true, false, true, true]), (false, [false, true, true, false, true, false, true])]
     {
