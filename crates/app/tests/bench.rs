@@ -37,6 +37,34 @@ fn one_json_line_a_configuration() {
 }
 
 #[test]
+fn another_build_is_run_in_turn() {
+    // The other build is this one, so that the test needs no second one; what it compares is not
+    // judged, as tests do not time.
+    let other = env!("CARGO_BIN_EXE_altq");
+    let words = ["bench", "engine", "--classes", "10", "--mode", "saturated", "--runs", "5", "--rounds", "2"];
+    let out = altq(&[&words[..], &["--against", other, "--json"]].concat());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("one line of JSON");
+    assert_eq!((&line["schema"], line["rounds"].as_u64()), (&"altq.bench_against/1".into(), Some(2)));
+    let number = |side: &str, name: &str| line[side][name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+    let [this, against] = ["this", "against"].map(|side| number(side, "least_ns_per_packet"));
+    assert!(this > 1.0 && this <= number("this", "median_ns_per_packet"), "{line}");
+    let ratio = line["least_ratio"].as_f64().expect("a ratio");
+    assert!((ratio - this / against).abs() < 0.001, "{line}");
+}
+
+#[test]
+fn a_program_that_is_no_altq_is_named() {
+    for (other, says) in [("/nowhere/altq", "/nowhere/altq could not be started"), ("/bin/true", "/bin/true does not")]
+    {
+        let out = altq(&["bench", "engine", "--classes", "10", "--mode", "saturated", "--against", other]);
+        assert_eq!(out.status.code(), Some(1), "{other}");
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert!(text.contains(says), "{other}: {text}");
+    }
+}
+
+#[test]
 fn the_simulator_is_measured_too() {
     let out = altq(&["bench", "sim", "--mbit", "10", "--seconds", "5", "--tcp", "200", "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -63,6 +91,7 @@ fn wrong_usage_is_said_and_exits_2() {
         (&["bench", "engine", "--depth", "1"], "--depth"),
         (&["bench", "engine", "--mode", "both"], "one-at-a-time"),
         (&["bench", "engine", "--runs", "4"], "--runs"),
+        (&["bench", "engine", "--rounds", "3"], "--against"),
     ] {
         let out = altq(args);
         assert_eq!(out.status.code(), Some(2), "{args:?}");

@@ -1,10 +1,12 @@
 //! `altq bench`.
 
+mod against;
 mod measure;
 mod simulator;
 mod workload;
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 use altq_engine::schedule;
 use clap::builder::PossibleValuesParser;
@@ -47,6 +49,13 @@ struct EngineArgs {
     /// Number of runs; the median is printed
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..=1000))]
     runs: u32,
+    /// Runs another build of altq in turn with this one, and prints the ratios of their times
+    #[arg(long, value_name = "PROGRAM")]
+    against: Option<PathBuf>,
+    /// How many times each of the two programs is run for each configuration
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(requires = "against")]
+    rounds: u32,
     /// Prints one JSON line for each configuration
     #[arg(long)]
     json: bool,
@@ -128,6 +137,8 @@ struct WorkArgs {
 enum Part {
     Parse,
     Classify,
+    /// The packets alone, without the engine
+    Generate,
     Saturated,
     OneAtATime,
     Sim,
@@ -164,6 +175,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 }
 
 fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
+    const ALL: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
+    let all = args.classes.as_ref().map_or(&ALL[..], std::slice::from_ref);
+    if let Some(other) = &args.against {
+        return against::run(args, other, all);
+    }
     let scheduler = args.tree.scheduler.as_str();
     let depth = args.tree.depth();
     let load = |classes| args.tree.load(classes);
@@ -190,8 +206,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
             "classes", "mode", "ns/packet", "fastest-slowest", "Mpackets/s"
         )?;
     }
-    let all = [10, 100, 1_000, 10_000, 100_000];
-    for classes in args.classes.as_slice().iter().chain(all.iter().filter(|_| args.classes.is_none())) {
+    for classes in all {
         for mode in args.mode.each() {
             let what = format!("{scheduler}, {classes} classes, {}", mode.name());
             progress.say(&format!("{what}: building"));
@@ -237,6 +252,7 @@ fn work(args: &WorkArgs) -> anyhow::Result<Exit> {
     match args.part {
         Part::Parse => workload::parse(args.packets),
         Part::Classify => Work::new(&load)?.classify(args.packets),
+        Part::Generate => Work::new(&load)?.generate(args.packets),
         Part::Saturated => prepare(Mode::Saturated)?.saturated(args.packets)?,
         Part::OneAtATime => prepare(Mode::OneAtATime)?.one_at_a_time(args.packets)?,
         Part::Sim => simulator::work(args.packets)?,
