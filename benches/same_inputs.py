@@ -37,6 +37,7 @@ QUEUES = {
             "30% depth 4..127", "30% quantum 256..9000", "30% new-flow (back|front)", "30% headdrop",
             "40% redflowlimit 40000..120000bytes  (ecn|ecn  harddrop|probability 0.1|min 4000bytes  max 16000bytes)"],
     "fairq": ["50% buckets 1..600", "40% hogs 10000..5000000bit/s"],
+    "hashed_wfq": ["50% queues (1|2|64|2048)", "60% hash (dst|sport|flow)"],
     "two_level": ["40% prio_synack (on|off)"],
 }
 METERS = {

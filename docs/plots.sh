@@ -24,6 +24,7 @@ draw queues/drop_head.svg plots/plain.toml --panels wait --overlay
 draw queues/drop_tail.svg plots/plain.toml --panels wait,drops
 draw queues/fairq.svg plots/fairq-queue.toml --panels delay --overlay --by-flow
 draw queues/fq_codel.svg plots/fq_codel.toml --panels wait --overlay --by-flow
+draw queues/hashed_wfq.svg plots/hashed_wfq.toml --panels rate --by-flow
 draw queues/pie.svg plots/pie.toml --panels wait --overlay
 draw queues/red.svg plots/red.toml --panels drops,wait
 draw queues/rio.svg plots/rio.toml --panels drops --by-flow

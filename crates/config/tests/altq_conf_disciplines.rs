@@ -194,6 +194,21 @@ fn queues_of_interfaces() {
     assert_eq!(own_queue("blue maxpmark 12").settings.fraction("increment"), Some(83_333_333));
 }
 
+/// docs/reference/altq.md 8.1: 256 queues and 64 KB for all of them, which `qsize 0` asks for too.
+#[test]
+fn hashed_queues_of_an_interface() {
+    let plain = own_queue("wfq");
+    assert_eq!((plain.name, plain.limit, plain.settings.iter().count()), ("hashed_wfq", Limit::Bytes(65_536), 0));
+    assert_eq!(own_queue("qsize 0 wfq").limit, Limit::Bytes(65_536));
+    let wfq = own_queue("wfq nqueues 0x40 qsize 32K hash full");
+    assert_eq!(
+        (wfq.limit, value(&wfq, "queues"), value(&wfq, "hash")),
+        (Limit::Bytes(32_768), Some(Value::Int(64)), Some(Value::Choice("flow")))
+    );
+    assert_eq!(value(&own_queue("wfq hash srcport"), "hash"), Some(Value::Choice("sport")));
+    assert_eq!(value(&own_queue("wfq hash dstaddr"), "hash"), Some(Value::Choice("dst")));
+}
+
 /// The lines `red` and `rio` change the numbers of queues in the lines behind them.
 #[test]
 fn lines_that_set_defaults() {

@@ -35,7 +35,12 @@ pub struct Packet {
     /// Hashes of the source and the destination address, for queues that keep hosts apart. Only
     /// looked at when the packet arrives; both are 0 in a packet that leaves.
     pub hosts: [u16; 2],
+    /// The source port, 0 where there is none, for queues that keep ports apart. Only looked at when
+    /// the packet arrives; 0 in a packet that leaves.
+    pub sport: u16,
 }
+
+const _: () = assert!(size_of::<Packet>() == 40);
 
 /// Congestion experienced: the ECN field of a marked packet (RFC 3168, 5).
 pub(crate) const CE: u8 = 3;
@@ -110,6 +115,7 @@ impl Cell {
             ecn: self.ecn & !HIGH,
             high: self.ecn & HIGH != 0,
             hosts: [0; 2],
+            sport: 0,
         }
     }
 }

@@ -24,6 +24,7 @@ pub enum Discipline {
     Red,
     Rio,
     Blue,
+    Wfq,
 }
 
 impl Discipline {
@@ -37,6 +38,7 @@ impl Discipline {
             "red" => Discipline::Red,
             "rio" => Discipline::Rio,
             "blue" => Discipline::Blue,
+            "wfq" => Discipline::Wfq,
             _ => return None,
         })
     }
@@ -51,6 +53,7 @@ impl Discipline {
             Discipline::Red => "red",
             Discipline::Rio => "rio",
             Discipline::Blue => "blue",
+            Discipline::Wfq => "wfq",
         }
     }
 

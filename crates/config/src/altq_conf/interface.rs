@@ -31,9 +31,14 @@ const RIO_WORDS: &[&str] = &[
     "ecn",
 ];
 const BLUE: &[&str] = &["qlimit", "packetsize", "maxpmark", "holdtime", "ecn"];
+const WFQ: &[&str] = &["nqueues", "qsize", "hash"];
+/// What wfq's `hash` says here and in the native language.
+const HASHES: &[(&str, &str)] = &[("dstaddr", "dst"), ("srcport", "sport"), ("full", "flow")];
 /// Limits, in packets, of the queue of an interface without `qlimit`.
 const LIMIT_FIFO: u32 = 50;
 const LIMIT_ACTIVE: u32 = 60;
+/// The limit of wfq, in bytes for all its queues (docs/reference/altq.md 8.1).
+const LIMIT_WFQ: u32 = 65_536;
 /// Blue's denominator of the probability, and its hold time in microseconds
 /// (docs/reference/altq.md 7.4).
 const MAXPMARK: u64 = 4000;
@@ -48,6 +53,7 @@ fn options(discipline: Discipline) -> &'static [&'static str] {
         Discipline::Red => RED,
         Discipline::Rio => RIO_WORDS,
         Discipline::Blue => BLUE,
+        Discipline::Wfq => WFQ,
     }
 }
 
@@ -59,6 +65,10 @@ struct Queue {
     levels: Defaults,
     maxpmark: u64,
     holdtime: u64,
+    /// Of wfq.
+    nqueues: Option<u64>,
+    qsize: u32,
+    hash: Option<&'static str>,
     places: Vec<(&'static str, Span)>,
 }
 
@@ -100,12 +110,7 @@ impl File<'_> {
         let good = match written.map(|at| (at, Discipline::of(self.slice(at)))) {
             Some((at, None)) => {
                 let name = self.slice(at);
-                let help = match name {
-                    "wfq" => {
-                        "ALTQ's wfq hashes flows into queues; `queue sfq` or `queue fairq` of a native policy do too"
-                    }
-                    _ => "the disciplines that are read: cbq, hfsc, priq, fifoq, red, rio, blue",
-                };
+                let help = "the disciplines that are read: cbq, hfsc, priq, fifoq, red, rio, blue, wfq";
                 let message = format!("the discipline `{name}` is known, but not built yet");
                 self.error("not-built", at, message, Some(help.to_owned()));
                 false
@@ -145,6 +150,9 @@ impl File<'_> {
             levels: self.defaults,
             maxpmark: MAXPMARK,
             holdtime: HOLDTIME,
+            nqueues: None,
+            qsize: LIMIT_WFQ,
+            hash: None,
             places: Vec::new(),
         };
         let mut good = true;
@@ -256,6 +264,7 @@ impl File<'_> {
                 None => return false,
             },
             "ecn" => queue.ecn = Some(at),
+            "nqueues" | "qsize" | "hash" => return self.wfq_option(words, option, at, queue),
             "flowvalve" => {
                 let help = "leave it out; `police` of a class under `wfq`, or a `meter`, hold down what does not yield";
                 let message = "`flowvalve` is known, but not built yet".to_owned();
@@ -263,6 +272,40 @@ impl File<'_> {
                 return false;
             }
             _ => return self.threshold(words, option, at, natural(65_535), queue),
+        }
+        true
+    }
+
+    /// Reads an option of wfq. False after an error.
+    fn wfq_option(&mut self, words: &mut Words<'_>, option: &'static str, at: Span, queue: &mut Queue) -> bool {
+        match option {
+            "nqueues" => match self.value(words, at, "a number from 1 to 2048", words::integer) {
+                Some((n @ 1..=2048, _)) => queue.nqueues = Some(n),
+                Some((_, span)) => {
+                    let message = "wfq has 1 to 2048 queues; for other numbers ALTQ silently took 256";
+                    self.error("out-of-range", span, message, Some("write `nqueues 256`".to_owned()));
+                    return false;
+                }
+                None => return false,
+            },
+            "qsize" => match self.value(words, at, "a number of bytes, as 64K", words::bytes) {
+                // 0 asks for the kernel's own number.
+                Some((0, _)) => {}
+                Some((n @ 1500..=0xffff_ffff, _)) => queue.qsize = n as u32,
+                Some((_, span)) => {
+                    let message = "`qsize` is the bytes of all queues together: 0 for 65536, or at least 1500";
+                    self.error("out-of-range", span, message, None);
+                    return false;
+                }
+                None => return false,
+            },
+            _ => {
+                let read = |word: &str| HASHES.iter().find(|(name, _)| *name == word).map(|(_, native)| *native);
+                match self.value(words, at, "dstaddr, srcport or full", read) {
+                    Some((hash, _)) => queue.hash = Some(hash),
+                    None => return false,
+                }
+            }
         }
         true
     }
@@ -311,6 +354,20 @@ impl File<'_> {
             Discipline::Cbq => return,
             Discipline::Hfsc | Discipline::Priq => None,
             Discipline::Fifo => Some(QueueSpec::plain(Limit::Packets(words.limit.unwrap_or(LIMIT_FIFO)))),
+            Discipline::Wfq => {
+                let mut queue = QueueSpec::new("hashed_wfq", Limit::Bytes(words.qsize));
+                if let Some(n) = words.nqueues {
+                    queue.settings.set("queues", Value::Int(n));
+                }
+                if let Some(hash) = words.hash {
+                    queue.settings.set("hash", Value::Choice(hash));
+                }
+                interface.notes.push(
+                    "which flows share a queue of wfq is decided by a hash with a secret seed; ALTQ's could be foreseen"
+                        .to_owned(),
+                );
+                Some(queue)
+            }
             _ => Some(self.own_queue(interface, discipline, &words)),
         };
         // docs/reference/altq.md 10: the root class of hfsc is there by itself, and has this name.

@@ -128,7 +128,8 @@ pub struct Headers {
 impl Headers {
     /// The descriptor of the packet. `handle` is the caller's number for it.
     pub fn packet(&self, handle: u32) -> Packet {
-        Packet { dscp: self.key.dscp(), ecn: self.key.ecn(), high: self.high(), ..Packet::new(handle, self.key.length) }
+        let (dscp, ecn, sport) = (self.key.dscp(), self.key.ecn(), self.key.sport.unwrap_or(0));
+        Packet { dscp, ecn, sport, high: self.high(), ..Packet::new(handle, self.key.length) }
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod fairq;
 mod flow_queue;
 mod flows;
 mod fq_codel;
+mod hashed_wfq;
 mod pie;
 mod red;
 mod rio;
@@ -46,6 +47,7 @@ pub const QUEUES: &[&Entry] = &[
     &blue::ENTRY,
     &fairq::ENTRY,
     &fq_codel::ENTRY,
+    &hashed_wfq::ENTRY,
     &pie::ENTRY,
     &red::ENTRY,
     &rio::ENTRY,

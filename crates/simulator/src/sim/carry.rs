@@ -139,7 +139,7 @@ impl World<'_> {
         let (mut len, segments, octet) = (travelling.len, travelling.segments, travelling.octet);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
-        let (mut hash, mut hosts) = (own.flow, own.hosts);
+        let (mut hash, mut hosts, mut sport) = (own.flow, own.hosts, own.key.sport.unwrap_or(0));
         let captured = matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none();
         let port = &self.ports[at];
         let class = match port.engine.class_without_rules() {
@@ -149,18 +149,20 @@ impl World<'_> {
                 let mut key = self.key(packet);
                 if captured {
                     (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+                    sport = key.sport.unwrap_or(0);
                 }
                 let port = &mut self.ports[at];
                 if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
                     key = encapsulate(tunnel, &key, port.back);
                     len += Tunnel::HEADER * u32::from(segments);
                     (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+                    sport = key.sport.unwrap_or(0);
                 }
                 port.engine.classify(&key)
             }
         };
         let (dscp, ecn, high) = (octet >> 2, octet & 3, self.is_high(packet));
-        let descriptor = Packet { flow: hash, hosts, segments, dscp, ecn, high, ..Packet::new(packet, len) };
+        let descriptor = Packet { flow: hash, hosts, sport, segments, dscp, ecn, high, ..Packet::new(packet, len) };
         let port = &mut self.ports[at];
         if let Some(governed) = &mut port.policy {
             if governed.collector.needs_counters(now) {
