@@ -183,15 +183,13 @@ fn queues_of_interfaces() {
         (packets(10), packets(30), None)
     );
     assert_eq!(rio.settings.fraction("high-probability"), Some(200_000_000));
-    // Up by an eighth of maxpmark, in whole numbers, down by one of it.
     let blue = own_queue("blue maxpmark 1000 holdtime 50000 ecn");
-    assert_eq!((blue.name, blue.limit), ("blue", Limit::Packets(60)));
-    assert_eq!(
-        (blue.settings.fraction("increment"), blue.settings.fraction("decrement")),
-        (Some(125_000_000), Some(1_000_000))
-    );
-    assert_eq!((blue.settings.time("holdtime"), blue.settings.flag("ecn")), (Some(50_000_000), true));
-    assert_eq!(own_queue("blue maxpmark 12").settings.fraction("increment"), Some(83_333_333));
+    assert_eq!((blue.name, blue.limit, blue.settings.choice("variant")), ("blue", Limit::Packets(60), Some("altq")));
+    assert_eq!((value(&blue, "maxpmark"), blue.settings.flag("ecn")), (Some(Value::Int(1000)), true));
+    assert_eq!(blue.settings.time("holdtime"), Some(50_000_000));
+    // altqd's numbers are those of the queue.
+    let words: Vec<_> = own_queue("blue maxpmark 4000 holdtime 1000").settings.iter().map(|(word, _)| word).collect();
+    assert_eq!(words, ["variant"]);
 }
 
 /// docs/reference/altq.md 8.1: 256 queues and 64 KB for all of them, which `qsize 0` asks for too.

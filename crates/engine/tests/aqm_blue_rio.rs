@@ -246,6 +246,13 @@ fn wrong_words_are_errors() {
     assert_eq!(error("blue", &[("increment", Value::Fraction(0))]), "increment");
     assert_eq!(error("blue", &[("decrement", Value::Fraction(0))]), "decrement");
     assert_eq!(error("blue", &[("holdtime", Value::Time(2_000 * MS))]), "holdtime");
+    let altq = ("variant", Value::Choice("altq"));
+    assert_eq!(error("blue", &[("maxpmark", Value::Int(1000))]), "maxpmark");
+    assert_eq!(error("blue", &[altq, ("increment", Value::Fraction(1))]), "increment");
+    assert_eq!(error("blue", &[altq, ("decrement", Value::Fraction(1))]), "decrement");
+    for limit in [Limit::Bytes(60_000), Limit::Packets(10_001)] {
+        assert_eq!(link(8_000_000, queue("blue", limit, &[altq])).map(|_| ()).unwrap_err().word, Some("variant"));
+    }
     assert_eq!(error("rio", &[("low-max", packets(30))]), "low-max");
     assert_eq!(error("rio", &[("high-min", packets(0))]), "high-min");
     assert_eq!(error("rio", &[("medium-max", packets(61))]), "medium-max");

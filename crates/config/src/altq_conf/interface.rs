@@ -253,7 +253,10 @@ impl File<'_> {
                     self.error("out-of-range", span, message, None);
                     return false;
                 }
-                Some((n, _)) => queue.maxpmark = n,
+                Some((n, span)) => {
+                    queue.maxpmark = n;
+                    queue.places.push(("maxpmark", span));
+                }
                 None => return false,
             },
             "holdtime" => match taken(self, "microseconds, up to 1000000", 1_000_000) {
@@ -368,7 +371,7 @@ impl File<'_> {
                 );
                 Some(queue)
             }
-            _ => Some(self.own_queue(interface, discipline, &words)),
+            _ => Some(self.own_queue(discipline, &words)),
         };
         // docs/reference/altq.md 10: the root class of hfsc is there by itself, and has this name.
         // Classes of priq have none above them.
@@ -392,18 +395,18 @@ impl File<'_> {
     }
 
     /// The queue of an interface of RED, RIO or Blue (docs/reference/altq.md 7).
-    fn own_queue(&mut self, interface: &mut Interface, discipline: Discipline, words: &Queue) -> QueueSpec {
+    fn own_queue(&mut self, discipline: Discipline, words: &Queue) -> QueueSpec {
         let limit = Limit::Packets(words.limit.unwrap_or(LIMIT_ACTIVE));
         let mut queue = QueueSpec { name: discipline.name(), limit, settings: Settings::new() };
         let settings = &mut queue.settings;
         if discipline == Discipline::Blue {
-            let (most, up) = (words.maxpmark as f64, words.maxpmark / 8);
-            let part = |n: f64| Value::Fraction((n / most * f64::from(altq_engine::settings::ONE)).round() as u32);
-            settings.set("increment", part(up as f64)).set("decrement", part(1.0));
-            settings.set("holdtime", Value::Time(words.holdtime * 1000));
-            interface.notes.push(
-                "a full queue of blue drops the packet that arrives; ALTQ's dropped one at a random place".to_owned(),
-            );
+            settings.set("variant", Value::Choice("altq"));
+            if words.maxpmark != MAXPMARK {
+                settings.set("maxpmark", Value::Int(words.maxpmark));
+            }
+            if words.holdtime != HOLDTIME {
+                settings.set("holdtime", Value::Time(words.holdtime * 1000));
+            }
         } else {
             settings.set("variant", Value::Choice("altq-interface"));
             if let Some(weight) = words.weight {

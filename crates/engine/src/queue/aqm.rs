@@ -22,8 +22,15 @@ pub(super) trait Aqm: Send + Sized + 'static {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Self, SpecError>;
 
     /// Judges a packet that arrives behind those of `list`. An error drops it and says why; without
-    /// one it is queued, and the algorithm may have [marked](Store::mark) it.
-    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason>;
+    /// one it is queued, and the algorithm may have [marked](Store::mark) it, or dropped another one
+    /// for it.
+    fn admit(
+        &mut self,
+        now: Nanos,
+        packet: &mut Packet,
+        list: &mut List,
+        store: &mut Store<'_>,
+    ) -> Result<(), DropReason>;
 
     /// As [`Queue::dequeue`].
     fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken>;
@@ -43,8 +50,18 @@ pub(super) trait Aqm: Send + Sized + 'static {
     /// As [`Queue::seed`].
     fn seed(&mut self, _seed: u64) {}
 
+    /// As [`Queue::keeps_flows`].
+    fn keeps_flows(&self) -> bool {
+        false
+    }
+
     /// As [`Queue::report_counters`].
     fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64));
+
+    /// Bytes of memory held beyond its own size.
+    fn memory(&self) -> usize {
+        0
+    }
 }
 
 /// A list of packets, and the algorithm that drops or marks them.
@@ -60,7 +77,7 @@ pub(super) fn build<A: Aqm>(context: &Context, spec: &QueueSpec) -> Result<Polic
 
 impl<A: Aqm> Queue for AqmQueue<A> {
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        self.aqm.admit(now, packet, &self.list, store)?;
+        self.aqm.admit(now, packet, &mut self.list, store)?;
         store.push(&mut self.list, packet);
         Ok(())
     }
@@ -95,11 +112,15 @@ impl<A: Aqm> Queue for AqmQueue<A> {
         self.aqm.seed(seed);
     }
 
+    fn keeps_flows(&self) -> bool {
+        self.aqm.keeps_flows()
+    }
+
     fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
         self.aqm.report_counters(counter);
     }
 
     fn memory(&self) -> usize {
-        size_of::<AqmQueue<A>>()
+        size_of::<AqmQueue<A>>() + self.aqm.memory()
     }
 }

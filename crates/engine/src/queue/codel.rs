@@ -220,7 +220,7 @@ impl Aqm for Codel {
     }
 
     #[inline(always)]
-    fn admit(&mut self, _: Nanos, packet: &mut Packet, list: &List, _: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(&mut self, _: Nanos, packet: &mut Packet, list: &mut List, _: &mut Store<'_>) -> Result<(), DropReason> {
         // A packet of no bytes counts as one byte, so that a limit in bytes holds for it too.
         if list.fits(self.limit, packet.len.max(1)) { Ok(()) } else { Err(DropReason::QueueFull) }
     }

@@ -278,7 +278,13 @@ impl Aqm for Pie {
     }
 
     #[inline(always)]
-    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(
+        &mut self,
+        now: Nanos,
+        packet: &mut Packet,
+        list: &mut List,
+        store: &mut Store<'_>,
+    ) -> Result<(), DropReason> {
         self.catch_up(now, list);
         if !list.fits(self.limit, packet.len) {
             self.control.accumulated = 0.0;

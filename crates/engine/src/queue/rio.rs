@@ -216,7 +216,13 @@ impl Aqm for Rio {
     }
 
     #[inline(always)]
-    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(
+        &mut self,
+        now: Nanos,
+        packet: &mut Packet,
+        list: &mut List,
+        store: &mut Store<'_>,
+    ) -> Result<(), DropReason> {
         let at = level(packet.dscp);
         let verdict = self.judge(now, at);
         if verdict != Verdict::Pass {

@@ -148,6 +148,30 @@ impl<'e> Store<'e> {
         Some(Taken { at, len, wire })
     }
 
+    /// Takes the packet at a place of a list; 0 is the first one. `None` if it has not so many. Linear
+    /// in the place: not for every packet.
+    pub fn pop_at(&mut self, list: &mut List, place: u32) -> Option<Taken> {
+        if place >= list.packets {
+            return None;
+        }
+        if place == 0 {
+            return self.pop(list);
+        }
+        let mut before = list.head;
+        for _ in 1..place {
+            before = self.slab.first(before, self.overhead).2;
+        }
+        let at = self.slab.first(before, self.overhead).2;
+        let (len, wire, next, next_wire) = self.slab.first(at, self.overhead);
+        self.slab.link(before, next, next_wire);
+        if at == list.tail {
+            list.tail = before;
+        }
+        list.packets -= 1;
+        list.bytes -= len;
+        Some(Taken { at, len, wire })
+    }
+
     /// Puts a packet that was taken out of a list at the end of another one.
     pub fn put_back(&mut self, list: &mut List, taken: Taken) {
         let Taken { at, len, wire } = taken;
