@@ -173,6 +173,7 @@ fn queues_of_interfaces() {
         (packets(5), packets(30), Some(Value::Int(256)))
     );
     assert_eq!((red.settings.fraction("probability"), red.settings.flag("ecn")), (Some(50_000_000), true));
+    assert!(own_queue("red flowvalve").settings.flag("flowvalve") && !red.settings.flag("flowvalve"));
     let red = own_queue("red thmin 0");
     assert_eq!((red.limit, value(&red, "min"), value(&red, "max")), (Limit::Packets(60), packets(5), packets(15)));
     assert_eq!(red.settings.fraction("probability"), None);

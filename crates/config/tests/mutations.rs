@@ -33,7 +33,7 @@ const DISCIPLINES: &str = "red 5 15 20\nrio 35 45 10 20 30 10 5 15 5\ninterface 
     class hfsc em1 dept root [sc 8M 20 5M] qlimit 100\nclass hfsc em1 mail dept grate 1M pshare 1 rio\n\
     filter em1 video 10.1.0.7 0 0 0 17\nfilter em1 dept 0 0 0 0 6\n\
     interface em2 priq\nclass priq em2 a NULL priority 15 red ecn\nclass priq em2 b NULL default\n\
-    interface em3 red qlimit 100 thmin 10 thmax 30 weight 256 ecn\ninterface em4 rio lo_thmin 30\n\
+    interface em3 red qlimit 100 thmin 10 thmax 30 weight 256 ecn flowvalve\ninterface em4 rio lo_thmin 30\n\
     interface em5 blue maxpmark 1000 holdtime 10000\ninterface em6 fifoq qlimit 20\n\
     interface em7 wfq nqueues 64 qsize 32K hash full\n";
 const WORDS: &[&str] = &[

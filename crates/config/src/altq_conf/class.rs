@@ -177,11 +177,13 @@ impl File<'_> {
             let message = "`ecn` has no effect here: ALTQ's rio never marks";
             self.findings.push(Diagnostic::warning("no-effect", ecn, message).help("write `red` for marks"));
         }
+        let help = Some("leave one of them out".to_owned());
         if queue.red {
-            let help = Some("leave one of them out".to_owned());
             self.error("wrong-class", rio, "a class has red or rio, not both", help);
+        } else if let Some(flowvalve) = queue.flowvalve {
+            self.error("wrong-class", flowvalve, "`flowvalve` is of red, and a class has red or rio, not both", help);
         }
-        !queue.red
+        !queue.red && queue.flowvalve.is_none()
     }
 
     /// Reads an option that classes of hfsc and priq have alike. False after an error.
@@ -217,10 +219,7 @@ impl File<'_> {
     /// Reports an option of a class that is not built.
     fn not_built_option(&mut self, span: Span) {
         let word = self.slice(span);
-        let help = match word {
-            "cleardscp" => "leave it out; `dscp` of a `meter` of a native policy writes another code point",
-            _ => "leave it out; a `meter` of a native policy drops what is above a rate",
-        };
+        let help = "leave it out; `dscp` of a `meter` of a native policy writes another code point";
         self.error("not-built", span, format!("`{word}` is known, but not built yet"), Some(help.to_owned()));
     }
 
@@ -476,6 +475,7 @@ impl File<'_> {
                 "red" => options.active.red = true,
                 "rio" => options.active.rio = Some(span),
                 "ecn" => options.active.ecn = Some(span),
+                "flowvalve" => options.active.flowvalve = Some(span),
                 _ => {
                     self.not_built_option(span);
                     good = false;

@@ -62,6 +62,7 @@ struct Queue {
     limit: Option<u32>,
     weight: Option<u64>,
     ecn: Option<Span>,
+    flowvalve: bool,
     levels: Defaults,
     maxpmark: u64,
     holdtime: u64,
@@ -147,6 +148,7 @@ impl File<'_> {
             limit: None,
             weight: None,
             ecn: None,
+            flowvalve: false,
             levels: self.defaults,
             maxpmark: MAXPMARK,
             holdtime: HOLDTIME,
@@ -268,12 +270,7 @@ impl File<'_> {
             },
             "ecn" => queue.ecn = Some(at),
             "nqueues" | "qsize" | "hash" => return self.wfq_option(words, option, at, queue),
-            "flowvalve" => {
-                let help = "leave it out; `police` of a class under `wfq`, or a `meter`, hold down what does not yield";
-                let message = "`flowvalve` is known, but not built yet".to_owned();
-                self.error("not-built", at, message, Some(help.to_owned()));
-                return false;
-            }
+            "flowvalve" => queue.flowvalve = true,
             _ => return self.threshold(words, option, at, natural(65_535), queue),
         }
         true
@@ -433,6 +430,9 @@ impl File<'_> {
                 queue.settings.set("ecn", Value::Flag);
             }
             None => {}
+        }
+        if words.flowvalve {
+            queue.settings.set("flowvalve", Value::Flag);
         }
         queue
     }

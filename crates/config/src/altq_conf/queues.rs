@@ -46,12 +46,13 @@ pub struct Kind {
     pub red: bool,
     pub rio: Option<Span>,
     pub ecn: Option<Span>,
+    pub flowvalve: Option<Span>,
 }
 
 impl Kind {
-    /// Whether the queue is one of RED's kind. `ecn` alone means red.
+    /// Whether the queue is one of RED's kind. `ecn` alone means red, and so does `flowvalve`.
     pub fn is_active(&self) -> bool {
-        self.red || self.rio.is_some() || self.ecn.is_some()
+        self.red || self.rio.is_some() || self.ecn.is_some() || self.flowvalve.is_some()
     }
 
     /// The queue of a class: `plain`, or RED or RIO with ALTQ's numbers for classes
@@ -81,6 +82,9 @@ impl Kind {
             }
             if self.ecn.is_some() {
                 settings.set("ecn", Value::Flag);
+            }
+            if self.flowvalve.is_some() {
+                settings.set("flowvalve", Value::Flag);
             }
         }
         queue

@@ -20,9 +20,14 @@
 //! interface is idle, as if a packet took 800 µs, whatever the interface's rate
 //! (docs/reference/altq.md 7.1).
 //!
+//! With `flowvalve`, flows that do not give way are dropped before RED sees them ([`flowvalve`]).
+//!
 //! [`Thresholds`] and [`Average`] are the algorithm without a queue: rio has three of each, sfq one
 //! average for each flow.
 
+mod flowvalve;
+
+use self::flowvalve::Flowvalve;
 use super::aqm::{self, Aqm, ECN};
 use super::{Context, Entry, Form, List, Store, Taken};
 use crate::account::DropReason;
@@ -69,6 +74,12 @@ pub const ENTRY: Entry = Entry {
             kind: Kind::Choice(VARIANTS),
             help: "as Floyd and Jacobson published it, or as ALTQ has it for a class or for an interface",
             default: "paper",
+        },
+        Word {
+            name: "flowvalve",
+            kind: Kind::Flag,
+            help: "drops all packets of flows that do not give way when RED drops some (a penalty box)",
+            default: "off",
         },
     ],
     in_order: true,
@@ -412,6 +423,8 @@ struct Words {
     interface: bool,
     ecn: bool,
     harddrop: bool,
+    /// Of flowvalve: the greatest threshold, and the greatest probability in billionths.
+    flowvalve: Option<(u32, u32)>,
 }
 
 impl Words {
@@ -477,7 +490,13 @@ impl Words {
         }
         let thresholds = Thresholds::new(min, max, probability, gentle);
         let ewma = Ewma::read(context, settings)?;
-        Ok(Words { limit: spec.limit, ewma, thresholds, altq, interface, ecn, harddrop: harddrop || altq })
+        let flowvalve = settings.flag("flowvalve").then_some((max, probability));
+        if flowvalve.is_some() && matches!(spec.limit, Limit::Bytes(_)) {
+            let message = "flowvalve takes max as the packets that the link carries in a round trip";
+            return Err(SpecError::word("flowvalve", message).help("write limit, min and max in packets"));
+        }
+        let harddrop = harddrop || altq;
+        Ok(Words { limit: spec.limit, ewma, thresholds, altq, interface, ecn, harddrop, flowvalve })
     }
 }
 
@@ -487,6 +506,7 @@ struct Red {
     idle_since: Option<Nanos>,
     random: SplitMix64,
     tally: Tally,
+    flowvalve: Option<Box<Flowvalve>>,
 }
 
 impl Red {
@@ -505,8 +525,10 @@ impl Red {
 
 impl Aqm for Red {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Red, SpecError> {
+        let words = Words::read(context, spec)?;
         Ok(Red {
-            words: Words::read(context, spec)?,
+            flowvalve: words.flowvalve.map(|(max, probability)| Box::new(Flowvalve::new(max, probability))),
+            words,
             average: Average::NEW,
             idle_since: None,
             random: SplitMix64::new(context.seed),
@@ -515,7 +537,16 @@ impl Aqm for Red {
     }
 
     #[inline(always)]
-    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(
+        &mut self,
+        now: Nanos,
+        packet: &mut Packet,
+        list: &mut List,
+        store: &mut Store<'_>,
+    ) -> Result<(), DropReason> {
+        if self.flowvalve.as_mut().is_some_and(|valve| valve.arrival(now, packet.hosts)) {
+            return Err(DropReason::Early);
+        }
         let words = &self.words;
         let verdict = if words.altq {
             if let Some(since) = self.idle_since.take().filter(|_| words.interface) {
@@ -534,14 +565,18 @@ impl Aqm for Red {
             }
             self.average.judge(&words.thresholds, &mut self.random)
         };
-        if !self.tally.carry_out(verdict, (words.ecn, words.harddrop), packet, store) {
-            return Err(DropReason::Early);
-        }
-        if !list.fits(words.limit, packet.len) {
+        let reason = if !self.tally.carry_out(verdict, (words.ecn, words.harddrop), packet, store) {
+            DropReason::Early
+        } else if !list.fits(words.limit, packet.len) {
             self.average.dropped();
-            return Err(DropReason::QueueFull);
+            DropReason::QueueFull
+        } else {
+            return Ok(());
+        };
+        if let Some(valve) = &mut self.flowvalve {
+            valve.dropped(now, packet.hosts);
         }
-        Ok(())
+        Err(reason)
     }
 
     fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
@@ -553,6 +588,10 @@ impl Aqm for Red {
     fn change(&mut self, now: Nanos, new: Red, list: &mut List, store: &mut Store<'_>) {
         let same_unit = new.words.limit.same_unit(self.words.limit);
         self.words = new.words;
+        match (&mut self.flowvalve, new.flowvalve) {
+            (Some(valve), Some(new)) => valve.change(&new),
+            (valve, new) => *valve = new,
+        }
         if store.cut(list, self.words.limit) {
             self.left(now, list);
         }
@@ -572,5 +611,16 @@ impl Aqm for Red {
     fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
         counter("average_thousandths", self.average.thousandths());
         self.tally.report_counters(counter);
+        if let Some(valve) = &self.flowvalve {
+            valve.report_counters(counter);
+        }
+    }
+
+    fn keeps_flows(&self) -> bool {
+        self.flowvalve.is_some()
+    }
+
+    fn memory(&self) -> usize {
+        self.flowvalve.as_ref().map_or(0, |_| size_of::<Flowvalve>())
     }
 }
