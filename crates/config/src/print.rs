@@ -310,6 +310,7 @@ fn meter(settings: &Settings) -> Option<String> {
         words.push(match value {
             Value::Rate(rate) => format!("{word} {rate}"),
             Value::Bytes(n) => format!("{word} {n}bytes"),
+            Value::Time(nanos) => format!("{word} {}", time_text(nanos)),
             Value::Choice(choice) => format!("{word} {choice}"),
             Value::Int(dscp) => {
                 let name = u32::try_from(dscp).ok().and_then(|dscp| names::name(Field::Dscp, dscp));

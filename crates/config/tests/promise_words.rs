@@ -169,6 +169,12 @@ const METER: &[Row] = &[
         DROPS,
     ),
     same(
+        "window",
+        "meter tswtcm { cir 1Mbit/s pir 2Mbit/s red drop }",
+        "meter tswtcm { cir 1Mbit/s pir 2Mbit/s window 100ms red drop }",
+        "over which time the rate is averaged changes no rate",
+    ),
+    same(
         "colour-aware",
         "meter srtcm { cir 2Mbit/s cbs 3000 ebs 3000 red drop }",
         "meter srtcm { cir 2Mbit/s cbs 3000 ebs 3000 colour-aware red drop }",

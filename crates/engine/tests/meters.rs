@@ -151,6 +151,82 @@ fn every_packet_has_the_colour_of_the_rfcs_text() {
     );
 }
 
+/// RFC 2859 with docs/reference/altq.md 8.2: the average of whole bytes a second, and one random
+/// number for both decisions.
+#[test]
+fn every_packet_has_the_colour_of_the_sliding_window() {
+    let mut seen = [0_u32; 3];
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let cir = 8_001 + random.below(8_000_000);
+        let pir = cir + random.below(2 * cir);
+        let window = 1 + random.below(1000);
+        let settings =
+            words("tswtcm", &[("meter cir", cir), ("meter pir", pir)]).with("meter window", Value::Time(window * MS));
+        let mut meter = meter(&settings);
+        meter.seed(seed);
+        let mut drawn = altq_engine::random::SplitMix64::new(seed);
+        let (mut now, mut last, mut average) = (0_u64, 0_u64, 0_u128);
+        for n in 0..1000 {
+            // From a tenth of the committed rate to ten times the rate.
+            let usual = 700 * 8 * SECOND / cir;
+            now += random.below(1 + usual * [20, 2, 1][n as usize / 100 % 3] / [1, 1, 5][n as usize / 100 % 3]);
+            let mut packet = Packet::new(n, 1 + random.below(1500) as u32);
+            let before = *meter.counts();
+            assert_eq!(meter.apply(now, &mut packet), Outcome::Pass);
+            // avg = (avg * win + len * f) / (win + dt), with a clock of f = 10^9 a second.
+            let win = u128::from(window * MS);
+            let bytes = u128::from(packet.len) * 1_000_000_000;
+            average = (average * win + bytes) / (win + u128::from(now - last));
+            last = now;
+            let (committed, peak) = (u128::from(cir / 8), u128::from(pir / 8));
+            let colour = if average <= committed {
+                Colour::Green
+            } else {
+                let x = u128::from(drawn.bits()) % average;
+                if average <= peak {
+                    if x < average - committed { Colour::Yellow } else { Colour::Green }
+                } else if x < average - peak {
+                    Colour::Red
+                } else if x < average - committed {
+                    Colour::Yellow
+                } else {
+                    Colour::Green
+                }
+            };
+            let mut expected = before;
+            expected[colour as usize].0 += 1;
+            expected[colour as usize].1 += u64::from(packet.len);
+            assert_eq!(*meter.counts(), expected, "seed {seed} packet {n}");
+            seen[colour as usize] += 1;
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen > 5000), "{seen:?}");
+}
+
+/// With twice the peak rate, half of the bytes are red, and as many are green as the committed rate
+/// has: by chance, so within five standard deviations of packets of the same size.
+#[test]
+fn the_parts_of_the_sliding_window() {
+    let settings = words("tswtcm", &[("meter cir", 2_000_000), ("meter pir", 4_000_000)])
+        .with("meter window", Value::Time(500 * MS));
+    let mut meter = meter(&settings);
+    meter.seed(5);
+    let n = 40_000_u32;
+    // 1000 bytes a millisecond, after the average has come close.
+    for at in 0..n + 10_000 {
+        meter.apply(u64::from(at) * MS, &mut Packet::new(at, 1000));
+        if at == 9999 {
+            assert!(meter.counts()[0].0 > 2500);
+        }
+    }
+    let [green, yellow, red] = meter.counts().map(|(packets, _)| packets as f64);
+    let off = 5.0 * (f64::from(n) / 4.0).sqrt();
+    // The first 10,000 begin with an average of 0: 500 packets or so are green in their place.
+    assert!((red - 25_000.0).abs() < off + 500.0, "{red}");
+    assert!((yellow - 12_500.0).abs() < off + 500.0 && (green - 12_500.0).abs() < off + 500.0, "{yellow} {green}");
+}
+
 #[test]
 fn what_cannot_be_a_meter() {
     for (settings, says) in [

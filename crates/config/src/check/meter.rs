@@ -16,6 +16,7 @@ pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
         Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => [Some(("cbs", cbs)), None],
         Profile::SingleRate { cbs, ebs, .. } => [Some(("cbs", cbs)), Some(("ebs", ebs))],
         Profile::TwoRate { cbs, pbs, .. } => [Some(("cbs", cbs)), Some(("pbs", pbs))],
+        Profile::Window { .. } => return,
     };
     let small = sizes.into_iter().flatten().find(|(_, size)| *size < u64::from(link.spec.mtu));
     if let Some((word, size)) = small {

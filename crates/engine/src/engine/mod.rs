@@ -406,6 +406,7 @@ impl Engine {
     pub fn set_seed(&mut self, seed: u64) {
         self.seed = seed;
         self.seed_queues();
+        self.seed_meters();
     }
 
     /// [`classify`](Engine::classify), then [`enqueue`](Engine::enqueue).

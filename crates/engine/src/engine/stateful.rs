@@ -20,6 +20,19 @@ impl Engine {
         random::mix(self.seed ^ (u64::from(class) + 1).wrapping_mul(random::GOLDEN_GAMMA))
     }
 
+    /// Gives the meter of a class, if it has one, the seed of its random numbers.
+    pub(super) fn seed_meter(&mut self, class: ClassId) {
+        // Another one than its queue's.
+        let seed = random::mix(self.queue_seed(class));
+        if let Some(meter) = self.places.get_mut(class as usize).and_then(|place| place.meter.as_mut()) {
+            meter.seed(seed);
+        }
+    }
+
+    pub(super) fn seed_meters(&mut self) {
+        (0..self.places.len() as ClassId).for_each(|class| self.seed_meter(class));
+    }
+
     pub(super) fn seed_queues(&mut self) {
         for class in 0..self.leaves.len() as ClassId {
             let seed = self.queue_seed(class);

@@ -225,6 +225,7 @@ impl Engine {
         let meter = &mut self.places[class as usize].meter;
         if meter.as_ref().map(|meter| *meter.spec()) != spec {
             *meter = spec.map(|spec| Box::new(Meter::new(spec, now)));
+            self.seed_meter(class);
         }
         if spec.is_some() {
             (self.metered, self.arrivals_observed) = (true, true);

@@ -8,6 +8,8 @@
 //! - `trtcm`, a two rate three color marker (RFC 2698 3). Bucket P fills at PIR up to PBS, bucket C
 //!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
 //!   green.
+//! - `tswtcm`, a time sliding window three color marker (RFC 2859): it measures the rate over a time,
+//!   and makes as many packets yellow or red, at random, as are beyond CIR and PIR.
 //! - `tspec`, the policing of a reservation (RFC 2211 7; RFC 2215 3.6): a token bucket that counts
 //!   a packet smaller than the minimum policed unit as one of that size. A packet larger than the
 //!   largest is red. The class of a reservation has it ([`tspec`]); policies do not write it.
@@ -22,6 +24,7 @@
 //! A meter's words are in the settings of its class, each with `meter` before it. No scheduler
 //! reads them.
 
+use super::sliding_window::SlidingWindow;
 use crate::packet::Packet;
 use crate::settings::{Kind, Settings, Value, Word};
 use crate::spec::SpecError;
@@ -69,7 +72,7 @@ pub enum Outcome {
 }
 
 /// The kinds of meters, as they are written.
-pub const KINDS: &[&str] = &["bucket", "srtcm", "trtcm"];
+pub const KINDS: &[&str] = &["bucket", "srtcm", "trtcm", "tswtcm"];
 
 /// The colours' words.
 pub const COLOURS: [&str; 3] = ["green", "yellow", "red"];
@@ -86,8 +89,19 @@ pub const WORDS: &[Word] = &[
     Word { name: "cir", kind: Kind::Rate, help: "committed information rate", default: "must be written" },
     bytes("cbs", "committed burst size, bytes"),
     bytes("ebs", "excess burst size, bytes: of srtcm"),
-    Word { name: "pir", kind: Kind::Rate, help: "peak information rate: of trtcm", default: "must be written" },
+    Word {
+        name: "pir",
+        kind: Kind::Rate,
+        help: "peak information rate: of trtcm and tswtcm",
+        default: "must be written",
+    },
     bytes("pbs", "peak burst size, bytes: of trtcm"),
+    Word {
+        name: "window",
+        kind: Kind::Time,
+        help: "time over which tswtcm averages the rate, 1ms to 60s",
+        default: "500ms",
+    },
     Word {
         name: "colour-aware",
         kind: Kind::Flag,
@@ -99,7 +113,7 @@ pub const WORDS: &[Word] = &[
 /// The word of a class's settings for a word in the meter's braces; `kind` stands for the word
 /// before the braces.
 pub fn setting(word: &str) -> Option<&'static str> {
-    const ALL: [(&str, &str); 12] = [
+    const ALL: [(&str, &str); 13] = [
         ("kind", "meter"),
         ("least", "meter least"),
         ("largest", "meter largest"),
@@ -108,6 +122,7 @@ pub fn setting(word: &str) -> Option<&'static str> {
         ("ebs", "meter ebs"),
         ("pir", "meter pir"),
         ("pbs", "meter pbs"),
+        ("window", "meter window"),
         ("colour-aware", "meter colour-aware"),
         ("green", "meter green"),
         ("yellow", "meter yellow"),
@@ -170,6 +185,15 @@ pub enum Profile {
         /// Peak burst size, bytes.
         pbs: u64,
     },
+    /// RFC 2859.
+    Window {
+        /// Committed information rate.
+        cir: Rate,
+        /// Peak information rate, at least the committed one.
+        pir: Rate,
+        /// The time over which the rate is averaged.
+        window: Nanos,
+    },
     /// RFC 2211 7.
     Tspec {
         /// The rate at which tokens come.
@@ -184,16 +208,20 @@ pub enum Profile {
 }
 
 impl MeterSpec {
-    /// A bound on the rate of the packets that it lets through in the long run, in their own bytes.
+    /// A bound on the rate of the packets that it lets through in the long run, in their own bytes;
+    /// of `tswtcm` the rate that it lets through of a steady load.
     /// `None` if red packets pass: then there is none.
     pub fn most(&self) -> Option<Rate> {
         let [green, yellow, red] = self.actions.map(|action| action == Action::Drop);
         match self.profile {
             _ if !red => None,
             _ if green && yellow => Some(Rate::ZERO),
-            Profile::TwoRate { pir, .. } if !yellow => Some(pir),
+            Profile::TwoRate { pir, .. } | Profile::Window { pir, .. } if !yellow => Some(pir),
             // Bucket E is filled with what bucket C has no room for, so CIR fills both together.
-            Profile::Bucket { cir, .. } | Profile::SingleRate { cir, .. } | Profile::TwoRate { cir, .. } => Some(cir),
+            Profile::Bucket { cir, .. }
+            | Profile::SingleRate { cir, .. }
+            | Profile::TwoRate { cir, .. }
+            | Profile::Window { cir, .. } => Some(cir),
             Profile::Tspec { rate, .. } => Some(rate),
         }
     }
@@ -215,33 +243,47 @@ impl MeterSpec {
         };
         let size =
             |word: &str| setting(word).and_then(|word| settings.bytes(word)).ok_or_else(|| missing(word, "15000bytes"));
-        let (cir, cbs) = (rate("cir")?, size("cbs")?);
-        let profile = match kind {
-            "srtcm" => Profile::SingleRate { cir, cbs, ebs: size("ebs")? },
-            "trtcm" => {
-                let (pir, pbs) = (rate("pir")?, size("pbs")?);
-                // RFC 2698, section 2: "The PIR must be equal to or greater than the CIR."
-                if pir < cir {
-                    let error =
-                        SpecError::word("meter", format!("the peak rate {pir} is below the committed rate {cir}"));
-                    return Err(error.help("`pir` is at least `cir`"));
-                }
-                Profile::TwoRate { cir, cbs, pir, pbs }
+        let cir = rate("cir")?;
+        let peak = || {
+            let pir = rate("pir")?;
+            // RFC 2698, section 2: "The PIR must be equal to or greater than the CIR."
+            if pir < cir {
+                let error = SpecError::word("meter", format!("the peak rate {pir} is below the committed rate {cir}"));
+                return Err(error.help("`pir` is at least `cir`"));
             }
-            "tspec" => Profile::Tspec { rate: cir, bytes: cbs, least: size("least")?, largest: size("largest")? },
-            _ => Profile::Bucket { cir, cbs },
+            Ok(pir)
+        };
+        let profile = match kind {
+            "srtcm" => Profile::SingleRate { cir, cbs: size("cbs")?, ebs: size("ebs")? },
+            "trtcm" => Profile::TwoRate { cir, cbs: size("cbs")?, pir: peak()?, pbs: size("pbs")? },
+            "tswtcm" => {
+                let window = settings.time("meter window").unwrap_or(SECOND / 2);
+                if !(SECOND / 1000..=60 * SECOND).contains(&window) {
+                    let error = SpecError::word("meter", "the `window` of `tswtcm` is from 1ms to 60s");
+                    return Err(error.help("as `window 500ms`"));
+                }
+                Profile::Window { cir, pir: peak()?, window }
+            }
+            "tspec" => {
+                Profile::Tspec { rate: cir, bytes: size("cbs")?, least: size("least")?, largest: size("largest")? }
+            }
+            _ => Profile::Bucket { cir, cbs: size("cbs")? },
         };
         let used = |word: &str| match profile {
             Profile::Bucket { .. } | Profile::Tspec { .. } => {
-                !matches!(word, "ebs" | "pir" | "pbs" | "yellow" | "colour-aware")
+                !matches!(word, "ebs" | "pir" | "pbs" | "window" | "yellow" | "colour-aware")
             }
-            Profile::SingleRate { .. } => !matches!(word, "pir" | "pbs"),
-            Profile::TwoRate { .. } => word != "ebs",
+            Profile::SingleRate { .. } => !matches!(word, "pir" | "pbs" | "window"),
+            Profile::TwoRate { .. } => !matches!(word, "ebs" | "window"),
+            Profile::Window { .. } => !matches!(word, "cbs" | "ebs" | "pbs" | "colour-aware"),
         };
-        for word in ["ebs", "pir", "pbs", "yellow", "colour-aware"] {
+        for word in ["cbs", "ebs", "pir", "pbs", "window", "yellow", "colour-aware"] {
             if !used(word) && setting(word).is_some_and(|word| settings.get(word).is_some()) {
                 let error = SpecError::word("meter", format!("the meter `{kind}` knows no `{word}`"));
-                return Err(error.help("leave it out, or use `srtcm` (RFC 2697) or `trtcm` (RFC 2698)"));
+                return Err(error.help(match profile {
+                    Profile::Window { .. } => "leave it out: `tswtcm` (RFC 2859) has no buckets and sees no colours",
+                    _ => "leave it out, or use `srtcm` (RFC 2697) or `trtcm` (RFC 2698)",
+                }));
             }
         }
         let mut actions = [Action::Pass; 3];
@@ -296,6 +338,8 @@ pub struct Meter {
     tokens: [u64; 2],
     committed: Source,
     peak: Source,
+    /// Of `tswtcm`.
+    window: Option<SlidingWindow>,
     /// Packets and bytes by colour.
     counts: [(u64, u64); 3],
 }
@@ -308,8 +352,21 @@ impl Meter {
             Profile::SingleRate { cir, cbs, ebs } => (cir, cir, [cbs, ebs]),
             Profile::TwoRate { cir, cbs, pir, pbs } => (cir, pir, [cbs, pbs]),
             Profile::Tspec { rate, bytes, .. } => (rate, rate, [bytes, 0]),
+            Profile::Window { cir, pir, .. } => (cir, pir, [0; 2]),
         };
-        Meter { spec, tokens, committed: Source::new(cir, now), peak: Source::new(pir, now), counts: [(0, 0); 3] }
+        let window = match spec.profile {
+            Profile::Window { cir, pir, window } => Some(SlidingWindow::new(cir, pir, window, now)),
+            _ => None,
+        };
+        let (committed, peak) = (Source::new(cir, now), Source::new(pir, now));
+        Meter { spec, tokens, committed, peak, window, counts: [(0, 0); 3] }
+    }
+
+    /// Its random numbers start anew from this seed.
+    pub fn seed(&mut self, seed: u64) {
+        if let Some(window) = &mut self.window {
+            window.seed(seed);
+        }
     }
 
     /// The words that it was made from.
@@ -352,6 +409,7 @@ impl Meter {
     fn colour(&mut self, now: Nanos, len: u64, came: Colour) -> Colour {
         let [c, e] = &mut self.tokens;
         match self.spec.profile {
+            Profile::Window { .. } => self.window.as_mut().map_or(Colour::Green, |window| window.colour(now, len)),
             Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => {
                 *c = c.saturating_add(self.committed.take(now)).min(cbs);
                 if *c >= len {

@@ -5,4 +5,5 @@ pub mod meter;
 pub mod pacer;
 pub mod regulator;
 pub mod service_curve;
+mod sliding_window;
 pub mod token_bucket;
