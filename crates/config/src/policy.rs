@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use altq_engine::schedule::Entry;
+use altq_engine::settings::Value;
 use altq_engine::spec::{ClassId, LinkSpec};
 use altq_engine::units::{Nanos, Rate};
 
@@ -89,9 +90,9 @@ impl Link {
 
     /// Whether a meter gives packets another DSCP.
     pub fn marks_dscp(&self) -> bool {
-        let marks = |colour: &str| altq_engine::shape::meter::setting(colour);
-        let words = altq_engine::shape::meter::COLOURS.map(marks);
-        self.spec.classes.iter().any(|class| words.iter().flatten().any(|word| class.settings.int(word).is_some()))
+        // Of a meter's words only those of colours have whole numbers.
+        let marks = |(word, value): (&str, Value)| word.starts_with("meter ") && matches!(value, Value::Int(_));
+        self.spec.classes.iter().any(|class| class.settings.iter().any(marks))
     }
 
     /// The name of the scheduler that serves a class: the one that the nearest class above it

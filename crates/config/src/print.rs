@@ -104,7 +104,7 @@ impl Printer<'_> {
         if let Some(queue) = spec.classes.first().and_then(|root| root.queue.as_ref()) {
             self.line(1, &queue_words(queue));
         }
-        if let Some(meter) = spec.classes.first().and_then(|root| meter(&root.settings)) {
+        if let Some(meter) = spec.classes.first().and_then(|root| meter(&root.settings, "meter")) {
             self.line(1, &meter);
         }
         if spec.default == Some(ROOT) && spec.classes.len() > 1 {
@@ -281,7 +281,7 @@ fn settings(settings: &Settings) -> Vec<String> {
     for (word, value) in settings.iter() {
         // The words of a meter are printed together, in the braces of the meter.
         if word == "meter" {
-            words.extend(meter(settings));
+            words.extend(meter(settings, "meter"));
             continue;
         } else if word.starts_with("meter ") {
             continue;
@@ -301,13 +301,19 @@ fn settings(settings: &Settings) -> Vec<String> {
     words
 }
 
-/// The meter of a class, as text. `None` if the settings of the class have none.
-fn meter(settings: &Settings) -> Option<String> {
-    let kind = settings.choice("meter")?;
+/// The meter whose words begin with `prefix` in the settings of a class, as text. `None` if there is
+/// none.
+fn meter(settings: &Settings, prefix: &str) -> Option<String> {
+    let kind = settings.choice(prefix)?;
     let mut words = Vec::new();
     for (word, value) in settings.iter() {
-        let Some(word) = word.strip_prefix("meter ") else { continue };
+        let word = word.strip_prefix(prefix).and_then(|word| word.strip_prefix(' '));
+        // Words behind another blank are those of a meter inside it.
+        let Some(word) = word.filter(|word| !word.contains(' ')) else { continue };
         words.push(match value {
+            Value::Choice("meter") => {
+                format!("{word} {}", meter(settings, &format!("{prefix} {word} meter")).unwrap_or_default())
+            }
             Value::Rate(rate) => format!("{word} {rate}"),
             Value::Bytes(n) => format!("{word} {n}bytes"),
             Value::Time(nanos) => format!("{word} {}", time_text(nanos)),

@@ -47,6 +47,19 @@ fn refused_with_their_places() {
         ("meter ^bucket { cir 1Mbit/s }", "bad-meter", "`cbs`"),
         ("meter bucket { cir 1Mbit/s cbs 1500 ^ebs 1500 }", "bad-meter", "no `ebs`"),
         ("meter bucket { cir 1Mbit/s cbs 1500 ^yellow drop }", "bad-meter", "no `yellow`"),
+        ("meter all { ^cir 1Mbit/s }", "bad-meter", "all packets are `green`"),
+        (
+            "meter bucket { cir 1Mbit/s cbs 1500 red meter bucket { ^cir 0bit/s cbs 1500 } }",
+            "bad-meter",
+            "nothing pass",
+        ),
+        ("meter bucket { cir 1Mbit/s cbs 1500 red meter ^bukket { } }", "unknown-word", "`bucket`"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 red meter ^all }", "missing-braces", "braces"),
+        (
+            "meter all { green meter all { green meter all { ^green meter all { green drop } } } }",
+            "too-deep",
+            "at most 3 meters",
+        ),
         ("meter tswtcm { cir 1Mbit/s pir 2Mbit/s ^cbs 1500 }", "bad-meter", "no buckets"),
         ("meter tswtcm { cir 1Mbit/s pir 2Mbit/s ^window 0s }", "bad-meter", "1ms to 60s"),
         ("meter ^tswtcm { cir 1Mbit/s pir 500kbit/s }", "bad-meter", "below the committed"),
@@ -71,6 +84,31 @@ fn refused_with_their_places() {
         let whole = format!("{} {}", first.message, first.help.clone().unwrap_or_default());
         assert!(whole.contains(says), "`{says}` is not in: {whole}");
     }
+}
+
+/// A meter of the packets of a colour is read and printed in the place of the colour's action.
+#[test]
+fn meters_inside_meters() {
+    let text = "link l { rate 10Mbit/s scheduler drr class a { default
+        meter trtcm { cir 1Mbit/s cbs 3000 pir 2Mbit/s pbs 6000 green dscp af11
+            yellow meter tswtcm { cir 500kbit/s pir 800kbit/s window 100ms red drop }
+            red meter bucket { cir 3Mbit/s cbs 3000 green meter all { green dscp le } red drop } } } }";
+    let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    let settings = &policy.links[0].spec.classes[1].settings;
+    let meter = MeterSpec::read(settings).unwrap().unwrap();
+    assert_eq!(meter.actions, [Action::Dscp(10), Action::Meter, Action::Meter]);
+    let [None, Some(yellow), Some(red)] = &meter.next else { panic!("{meter:?}") };
+    let window = Profile::Window { cir: Rate::bit_s(500_000), pir: Rate::bit_s(800_000), window: 100_000_000 };
+    assert_eq!((yellow.profile, yellow.actions), (window, [Action::Pass, Action::Pass, Action::Drop]));
+    assert_eq!(red.actions, [Action::Meter, Action::Pass, Action::Drop]);
+    let all = red.next[0].as_ref().unwrap();
+    assert_eq!((all.profile, all.actions[0]), (Profile::All, Action::Dscp(1)));
+    assert!(policy.links[0].marks_dscp() && policy.warnings.is_empty(), "{:?}", policy.warnings);
+    // Up to the peak rate, and of what is beyond it 3 Mbit/s.
+    assert_eq!(policy.links[0].ceiling(1), Rate::mbit_s(5));
+    let printed = print(&policy).text;
+    let again = parse_str(&printed, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}\n{printed}"));
+    assert_eq!(&again.links[0].spec.classes[1].settings, settings, "{printed}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod tree;
 use altq_engine::account::DropReason;
 use altq_engine::classify::RuleSet;
 use altq_engine::settings::{Settings, Value};
-use altq_engine::shape::meter::{Colour, Meter, MeterSpec, Outcome, tspec};
+use altq_engine::shape::meter::{Colour, Meter, MeterSpec, Outcome, Path, tspec};
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Change, Engine, Packet};
@@ -225,6 +225,84 @@ fn the_parts_of_the_sliding_window() {
     // The first 10,000 begin with an average of 0: 500 packets or so are green in their place.
     assert!((red - 25_000.0).abs() < off + 500.0, "{red}");
     assert!((yellow - 12_500.0).abs() < off + 500.0 && (green - 12_500.0).abs() < off + 500.0, "{yellow} {green}");
+}
+
+/// The meter of a colour's packets is one that sees only these, with that colour.
+#[test]
+fn a_meter_inside_another_one() {
+    let mut seen = [[0_u32; 3]; 3];
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let at = random.below(3) as usize;
+        let cir = 80_000 + random.below(800_000);
+        let outer =
+            words("trtcm", &[("meter cir", cir), ("meter cbs", 4000), ("meter pir", 2 * cir), ("meter pbs", 5000)]);
+        let inner = match random.below(3) {
+            0 => words("bucket", &[("meter cir", cir / 3), ("meter cbs", 3000)]),
+            1 => words("srtcm", &[("meter cir", cir / 4), ("meter cbs", 2000), ("meter ebs", 2500)]),
+            _ => words(
+                "trtcm",
+                &[("meter cir", cir / 5), ("meter cbs", 2000), ("meter pir", cir / 3), ("meter pbs", 3000)],
+            ),
+        };
+        let aware = inner.choice("meter") != Some("bucket") && random.chance(50);
+        let inner = if aware { inner.with("meter colour-aware", Value::Flag) } else { inner };
+        let path = Path::ROOT.below(at);
+        let colours = ["meter green", "meter yellow", "meter red"];
+        let mut both = outer.clone().with(colours[at], Value::Choice("meter"));
+        for (word, value) in inner.iter() {
+            both.set(path.setting(word.strip_prefix("meter ").unwrap_or("kind")).unwrap(), value);
+        }
+        let (mut both, mut outer, mut inner) = (meter(&both), meter(&outer), meter(&inner));
+        let mut now = 0;
+        for n in 0..500 {
+            now += random.below(1 + 700 * 8 * SECOND / cir);
+            let len = 1 + random.below(1500) as u32;
+            both.apply(now, &mut Packet::new(n, len));
+            let before = outer.counts()[at].0;
+            outer.apply(now, &mut Packet::new(n, len));
+            if outer.counts()[at].0 > before {
+                // A packet that comes with the colour that the outer meter found.
+                inner.apply(now, &mut Packet { dscp: AF[at], ..Packet::new(n, len) });
+            }
+        }
+        let mut counted = Vec::new();
+        both.report_counters(&mut |name, count| counted.push((name, count)));
+        let of = |name: &str| counted.iter().find(|(found, _)| *found == name).map(|(_, count)| *count);
+        for (colour, name) in ["green", "yellow", "red"].into_iter().enumerate() {
+            let below = format!("{}_{name}", ["green", "yellow", "red"][at]);
+            assert_eq!(of(name), Some(outer.counts()[colour].0), "seed {seed}");
+            assert_eq!(of(&below), Some(inner.counts()[colour].0), "seed {seed}");
+            assert_eq!(of(&format!("{below}_bytes")), Some(inner.counts()[colour].1), "seed {seed}");
+            seen[at][colour] += inner.counts()[colour].0 as u32;
+        }
+    }
+    assert!(seen.iter().flatten().all(|seen| *seen > 20), "{seen:?}");
+}
+
+/// `all` marks or drops whatever comes; a chain of more than three meters is refused.
+#[test]
+fn all_packets_and_chains() {
+    let all = |action| Settings::new().with("meter", Value::Choice("all")).with("meter green", action);
+    let mut packet = Packet { dscp: 7, ..Packet::new(1, 1500) };
+    assert_eq!(meter(&all(Value::Int(46))).apply(0, &mut packet), Outcome::Pass);
+    assert_eq!(packet.dscp, 46);
+    assert_eq!(meter(&all(Value::Choice("drop"))).apply(0, &mut packet), Outcome::Drop);
+    let error = MeterSpec::read(&all(Value::Int(46)).with("meter cir", Value::Rate(Rate::bit_s(8)))).unwrap_err();
+    assert!(error.message.contains("no `cir`"), "{error}");
+    let mut deep = all(Value::Choice("meter"));
+    let mut path = Path::ROOT;
+    for _ in 0..2 {
+        path = path.below(0);
+        deep.set(path.setting("kind").unwrap(), Value::Choice("all"));
+        deep.set(path.setting("green").unwrap(), Value::Choice("pass"));
+        if path.below(0).exists() {
+            deep.set(path.setting("green").unwrap(), Value::Choice("meter"));
+        }
+    }
+    assert!(MeterSpec::read(&deep).is_ok());
+    deep.set(path.setting("green").unwrap(), Value::Choice("meter"));
+    assert!(MeterSpec::read(&deep).unwrap_err().message.contains("at most 3 meters"));
 }
 
 #[test]

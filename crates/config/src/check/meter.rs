@@ -12,14 +12,7 @@ use crate::policy::Link;
 pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
     let settings = link.spec.classes.get(id as usize).map(|class| &class.settings);
     let Some(Ok(Some(spec))) = settings.map(MeterSpec::read) else { return };
-    let sizes = match spec.profile {
-        Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => [Some(("cbs", cbs)), None],
-        Profile::SingleRate { cbs, ebs, .. } => [Some(("cbs", cbs)), Some(("ebs", ebs))],
-        Profile::TwoRate { cbs, pbs, .. } => [Some(("cbs", cbs)), Some(("pbs", pbs))],
-        Profile::Window { .. } => return,
-    };
-    let small = sizes.into_iter().flatten().find(|(_, size)| *size < u64::from(link.spec.mtu));
-    if let Some((word, size)) = small {
+    if let Some((word, size)) = small(&spec, u64::from(link.spec.mtu)) {
         let message = format!(
             "packets of more than {size} bytes never find enough in `{word}`; the link's MTU is {}",
             link.spec.mtu
@@ -27,4 +20,16 @@ pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
         let warning = Diagnostic::warning("small-bucket", link.classes[id as usize].place("meter"), message);
         findings.push(warning.help(format!("raise `{word}` to {} at least", link.spec.mtu)));
     }
+}
+
+/// A bucket of the meter, or of one inside it, that is smaller than a packet.
+fn small(spec: &MeterSpec, mtu: u64) -> Option<(&'static str, u64)> {
+    let sizes = match spec.profile {
+        Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => [Some(("cbs", cbs)), None],
+        Profile::SingleRate { cbs, ebs, .. } => [Some(("cbs", cbs)), Some(("ebs", ebs))],
+        Profile::TwoRate { cbs, pbs, .. } => [Some(("cbs", cbs)), Some(("pbs", pbs))],
+        Profile::Window { .. } | Profile::All => [None, None],
+    };
+    let own = sizes.into_iter().flatten().find(|(_, size)| *size < mtu);
+    own.or_else(|| spec.next.iter().flatten().find_map(|inside| small(inside, mtu)))
 }

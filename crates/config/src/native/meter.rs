@@ -1,7 +1,7 @@
 //! Reads `meter KIND { … }` of a class or a link.
 
 use altq_engine::settings::{Settings, Value};
-use altq_engine::shape::meter::{COLOURS, KINDS, MeterSpec, WORDS, setting};
+use altq_engine::shape::meter::{COLOURS, DEEPEST, KINDS, MeterSpec, Path, WORDS};
 
 use super::reader::{Base, Cursor, Reader, Spanned};
 use super::token::What;
@@ -9,7 +9,7 @@ use crate::diagnostic::short;
 use crate::literal::policy;
 use crate::suggest::did_you_mean;
 
-/// Reads a meter's kind and words into the settings of its class.
+/// Reads a meter's kind and words, and the meters inside it, into the settings of its class.
 pub fn read(
     reader: &mut Reader<'_>,
     cursor: &mut Cursor<'_>,
@@ -17,6 +17,22 @@ pub fn read(
     base: &Base,
     into: &mut Settings,
 ) -> Option<()> {
+    let errors = reader.findings.errors();
+    let words = read_at(reader, cursor, of, base, Path::ROOT)?;
+    if reader.findings.errors() == errors {
+        words.iter().for_each(|(word, value)| _ = into.set(word, value));
+    }
+    Some(())
+}
+
+/// Reads the kind and words of the meter at a place. `None` if its braces could not be found.
+fn read_at(
+    reader: &mut Reader<'_>,
+    cursor: &mut Cursor<'_>,
+    of: Spanned<'_>,
+    base: &Base,
+    path: Path,
+) -> Option<Settings> {
     let Some((name, span)) = cursor.word(reader) else {
         reader.error(
             "missing-value",
@@ -39,14 +55,19 @@ pub fn read(
     };
     let errors = reader.findings.errors();
     let mut words = Settings::new();
-    words.set("meter", Value::Choice(kind));
+    let Some(whole) = path.setting("kind").filter(|_| path.exists()) else {
+        let help = Some("put one of them into the class above".to_owned());
+        reader.error("too-deep", of.1, format!("a chain has at most {DEEPEST} meters"), help);
+        return Some(words);
+    };
+    words.set(whole, Value::Choice(kind));
     let mut places = Vec::new();
     let mut cursor = Cursor::new(inside);
     let known = |word: &str| WORDS.iter().any(|entry| entry.name == word) || COLOURS.contains(&word);
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
         let of = (text, tree.span);
-        let word = setting(text).filter(|_| matches!(tree.what, What::Word) && known(text));
+        let word = path.setting(text).filter(|_| matches!(tree.what, What::Word) && known(text));
         let Some(word) = word else {
             let help = did_you_mean(text, WORDS.iter().map(|entry| entry.name).chain(COLOURS));
             reader.error("unknown-word", tree.span, format!("a meter does not know `{}`", short(text)), help);
@@ -58,6 +79,16 @@ pub fn read(
             Some(entry) => reader.registry_value(&mut cursor, entry, of, base),
             None => action(reader, &mut cursor, of),
         };
+        let value = match (value, COLOURS.iter().position(|colour| *colour == text)) {
+            (Some(value @ Value::Choice("meter")), Some(colour)) => {
+                let of = ("meter", tree.span);
+                read_at(reader, &mut cursor, of, base, path.below(colour)).map(|inner| {
+                    inner.iter().for_each(|(word, value)| _ = words.set(word, value));
+                    value
+                })
+            }
+            (value, _) => value,
+        };
         match value {
             Some(value) if fresh => _ = words.set(word, value),
             Some(_) => {}
@@ -65,34 +96,33 @@ pub fn read(
         }
     }
     if reader.findings.errors() > errors {
-        return Some(());
+        return Some(words);
     }
-    match MeterSpec::read(&words) {
-        Ok(_) => words.iter().for_each(|(word, value)| _ = into.set(word, value)),
-        Err(error) => {
-            // The error points to the word that it names, if that is written.
-            let named = places.iter().find(|(word, _)| {
-                word.strip_prefix("meter ").is_some_and(|word| error.message.contains(&format!("`{word}")))
-            });
-            reader.error("bad-meter", named.map_or(span, |(_, span)| *span), error.message, error.help);
-        }
+    if let Err(error) = MeterSpec::read_at(&words, path) {
+        // The error points to the word that it names, if that is written.
+        let named = places
+            .iter()
+            .find(|(word, _)| word.rsplit(' ').next().is_some_and(|word| error.message.contains(&format!("`{word}"))));
+        reader.error("bad-meter", named.map_or(span, |(_, span)| *span), error.message, error.help);
     }
-    Some(())
+    Some(words)
 }
 
-/// Reads what happens to packets of a colour: `pass`, `drop`, or `dscp` and a codepoint.
+/// Reads what happens to packets of a colour: `pass`, `drop`, `dscp` and a codepoint, or `meter`,
+/// which the other meter follows.
 fn action(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>) -> Option<Value> {
-    let (text, span) = reader.value(cursor, of, "`pass`, `drop` or `dscp af12`")?;
+    let (text, span) = reader.value(cursor, of, "`pass`, `drop`, `dscp af12` or `meter`")?;
     match &*text {
         "pass" => Some(Value::Choice("pass")),
         "drop" => Some(Value::Choice("drop")),
+        "meter" => Some(Value::Choice("meter")),
         "dscp" => {
             let (text, span) = reader.value(cursor, ("dscp", span), "a codepoint, as af12")?;
             let dscp = reader.literal(policy::dscp(&text), span)?;
             Some(Value::Int(u64::from(dscp)))
         }
         _ => {
-            let help = did_you_mean(&text, ["pass", "drop", "dscp"]);
+            let help = did_you_mean(&text, ["pass", "drop", "dscp", "meter"]);
             reader.error("unknown-word", span, format!("`{}` does not know `{}`", of.0, short(&text)), help);
             None
         }

@@ -91,10 +91,7 @@ impl Engine {
             let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
             self.nodes[node as usize].inner.report_counters(slot, &mut |name, count| all.push((name, count)));
             if let Some(meter) = &place.meter {
-                let names = [("green", "green_bytes"), ("yellow", "yellow_bytes"), ("red", "red_bytes")];
-                for ((packets, bytes), count) in names.into_iter().zip(meter.counts()) {
-                    all.extend([(packets, count.0), (bytes, count.1)]);
-                }
+                meter.report_counters(&mut |name, count| all.push((name, count)));
             }
         }
         all

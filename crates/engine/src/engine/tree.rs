@@ -223,11 +223,12 @@ impl Engine {
     /// Gives a class a meter, or takes it away. A meter of the same words stays as it is.
     fn set_meter(&mut self, now: Nanos, class: ClassId, spec: Option<MeterSpec>) {
         let meter = &mut self.places[class as usize].meter;
-        if meter.as_ref().map(|meter| *meter.spec()) != spec {
+        let (old, metered) = (meter.as_ref().map(|meter| meter.spec()), spec.is_some());
+        if old != spec.as_ref() {
             *meter = spec.map(|spec| Box::new(Meter::new(spec, now)));
             self.seed_meter(class);
         }
-        if spec.is_some() {
+        if metered {
             (self.metered, self.arrivals_observed) = (true, true);
         }
     }
