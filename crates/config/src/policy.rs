@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use altq_engine::schedule::Entry;
 use altq_engine::settings::Value;
-use altq_engine::spec::{ClassId, LinkSpec};
+use altq_engine::spec::{ClassId, LinkSpec, QueueSpec};
 use altq_engine::units::{Nanos, Rate};
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
@@ -88,11 +88,15 @@ impl Link {
         self.spec.holders()
     }
 
-    /// Whether a meter gives packets another DSCP.
+    /// Whether a meter or a queue gives packets another DSCP.
     pub fn marks_dscp(&self) -> bool {
         // Of a meter's words only those of colours have whole numbers.
         let marks = |(word, value): (&str, Value)| word.starts_with("meter ") && matches!(value, Value::Int(_));
-        self.spec.classes.iter().any(|class| class.settings.iter().any(marks))
+        let clears = |queue: &QueueSpec| queue.settings.flag("cleardscp");
+        self.spec
+            .classes
+            .iter()
+            .any(|class| class.settings.iter().any(marks) || class.queue.as_ref().is_some_and(clears))
     }
 
     /// The name of the scheduler that serves a class: the one that the nearest class above it

@@ -301,8 +301,8 @@ fn settings(settings: &Settings) -> Vec<String> {
     words
 }
 
-/// The meter whose words begin with `prefix` in the settings of a class, as text. `None` if there is
-/// none.
+/// The meter whose words begin with `prefix` in the settings of a class, as text. `None` if there
+/// is none.
 fn meter(settings: &Settings, prefix: &str) -> Option<String> {
     let kind = settings.choice(prefix)?;
     let mut words = Vec::new();

@@ -208,6 +208,94 @@ fn hashed_queues_of_an_interface() {
     assert_eq!(value(&own_queue("wfq hash dstaddr"), "hash"), Some(Value::Choice("dst")));
 }
 
+/// An edge router of the kind that KAME's samples have: conditioners for what comes in on one
+/// interface, classes with RIO for what goes out on another one.
+const EDGE: &str = "interface pvc1\n\
+    conditioner pvc1 ef <tbmeter 6M 64K <mark 0xb8><drop>>\n  filter pvc1 ef 0 0 192.0.2.1 0 0\n\
+    conditioner pvc1 af1 \\\n  <trtcm 3M 32K 10M 64K <mark 0x28><mark 0x30><mark 0x38> colorblind>\n\
+    filter pvc1 af1 0 0 192.0.2.2 0 0\n\
+    conditioner pvc1 af4 <tswtcm 3M 10M 500 <mark 0x88><mark 0x90><mark 0x98>>\n  filter pvc1 af4 0 0 192.0.2.3 0 0\n\
+    interface pvc0 bandwidth 45M hfsc\nclass hfsc pvc0 other root pshare 10 default\n\
+    class hfsc pvc0 ef root grate 6M\n  filter pvc0 ef 0 0 0 0 0 tos 0xb8 tosmask 0xfc\n\
+    rio 40 50 10 20 30 10 5 15 10\n\
+    class hfsc pvc0 af1 root grate 3M pshare 10 rio\n  filter pvc0 af1 0 0 0 0 0 tos 0x20 tosmask 0xe4\n\
+    class hfsc pvc0 af4 root grate 3M pshare 10 rio cleardscp\n  filter pvc0 af4 0 0 0 0 0 tos 0x80 tosmask 0xe4\n";
+
+/// How many packets of 1000 bytes, one every `pace` nanoseconds for ten seconds, leave with each
+/// DSCP from a class.
+fn conditioned(link: &Link, class: &str, pace: u64) -> Vec<(u8, u64)> {
+    let mut engine = Engine::new(&link.spec).unwrap();
+    let class = link.class(class).unwrap();
+    let mut sent = vec![0_u64; 64];
+    for now in (0..10_000_000_000).step_by(pace as usize) {
+        engine.enqueue(now, class, Packet::new(0, 1000));
+        while let Some(out) = engine.dequeue(now) {
+            sent[usize::from(out.packet.dscp)] += 1;
+        }
+    }
+    (0..64).filter(|dscp| sent[*dscp as usize] > 0).map(|dscp| (dscp, sent[usize::from(dscp)])).collect()
+}
+
+#[test]
+fn conditioners_and_the_edge_behind_them() {
+    let policy = parse(EDGE);
+    assert_eq!(codes(&policy), [""; 0]);
+    let [edge, out] = &policy.links[..] else { panic!("{}", policy.links.len()) };
+    let input = Some(altq_config::Device::Interface { name: "pvc1".into(), ingress: true });
+    assert_eq!((edge.device.clone(), edge.spec.default, edge.spec.regulator), (input, Some(ROOT), Regulator::None));
+    assert!(edge.marks_dscp() && out.marks_dscp() && edge.spec.rules.rules.len() == 3);
+    // 6 Mbit/s and a burst of 64 KB as EF, of 16 Mbit/s.
+    assert_eq!(conditioned(edge, "ef", 500_000), [(46, (7_500_000 + 65_536) / 1000)]);
+    // AF11 up to 3 Mbit/s, AF12 up to 10, AF13 beyond, of 16 Mbit/s, and the bursts.
+    let [(10, green), (12, yellow), (14, red)] = conditioned(edge, "af1", 500_000)[..] else { panic!() };
+    assert!(green.abs_diff(3_782) <= 1 && (green + yellow).abs_diff(12_565) <= 1, "{green} {yellow}");
+    assert_eq!(green + yellow + red, 20_000);
+    // AF41 to AF43 by chance. While the average rises, for a second or two, more are AF41.
+    let [(34, green), (36, yellow), (38, red)] = conditioned(edge, "af4", 500_000)[..] else { panic!() };
+    assert!(green.abs_diff(3750) < 900 && yellow.abs_diff(8750) < 900 && red.abs_diff(7500) < 900, "{green} {yellow}");
+    // What no filter names passes.
+    assert_eq!(conditioned(edge, "pvc1", 500_000), [(0, 20_000)]);
+    // The other side: `cleardscp` of rio takes the mark away, as it leaves.
+    let rio = queue(out, "af4");
+    assert_eq!((rio.name, rio.settings.flag("cleardscp")), ("rio", true));
+    assert!(!queue(out, "af1").settings.flag("cleardscp"));
+    let mut engine = Engine::new(&out.spec).unwrap();
+    for (class, dscp, leaves) in [("af1", 10, 10), ("af4", 34, 0)] {
+        engine.enqueue(0, out.class(class).unwrap(), Packet { dscp, ..Packet::new(0, 1000) });
+        let at = engine.next_wakeup().unwrap();
+        assert_eq!(engine.dequeue(at).unwrap().packet.dscp, leaves);
+    }
+}
+
+/// Actions without a meter, another name, meters inside meters, and `cleardscp` of plain queues.
+#[test]
+fn other_conditioners() {
+    let policy = parse(
+        "interface em0\nconditioner em0 a <mark 0x20>\nconditioner em0 b < conditioner a >\n\
+         conditioner em0 c <drop>\nconditioner em0 d <pass>\n\
+         conditioner em0 e <tbmeter 8M 16K <pass><trtcm 1M 16K 2M 16K <pass><mark 0x30><mark 0x38> coloraware>>\n\
+         filter em0 a 0 0 192.0.2.1 0 0\nfilter em0 b 0 0 192.0.2.2 0 0\nfilter em0 c 0 0 192.0.2.3 0 0\n\
+         filter em0 d 0 0 192.0.2.4 0 0\nfilter em0 e 0 0 192.0.2.5 0 0\n\
+         interface em1 priq\nclass priq em1 x NULL cleardscp default\n",
+    );
+    assert_eq!(codes(&policy), ["colours"]);
+    let link = &policy.links[0];
+    assert_eq!(link.spec.classes.len(), 5);
+    let rules: Vec<u32> = link.spec.rules.rules.iter().map(|rule| rule.class).collect();
+    let a = link.class("a").unwrap();
+    assert_eq!(rules[..2], [a, a], "b is another name of a");
+    assert_eq!(conditioned(link, "a", 1_000_000), [(8, 10_000)]);
+    assert_eq!(conditioned(link, "c", 1_000_000), []);
+    assert_eq!(conditioned(link, "d", 1_000_000), [(0, 10_000)]);
+    // Of 16 Mbit/s 8 pass, 1 more, then 1 as AF12, and 6 as AF13.
+    let sent = conditioned(link, "e", 500_000);
+    let of = |dscp: u8| sent.iter().find(|(found, _)| *found == dscp).map_or(0, |(_, n)| *n);
+    assert!(of(0).abs_diff(11_250) < 50 && of(12).abs_diff(1250) < 50 && of(14).abs_diff(7500) < 50, "{sent:?}");
+    let mut engine = Engine::new(&policy.links[1].spec).unwrap();
+    engine.enqueue(0, 1, Packet { dscp: 46, ..Packet::new(0, 1000) });
+    assert_eq!(engine.dequeue(0).unwrap().packet.dscp, 0);
+}
+
 /// The lines `red` and `rio` change the numbers of queues in the lines behind them.
 #[test]
 fn lines_that_set_defaults() {

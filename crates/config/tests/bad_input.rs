@@ -390,7 +390,12 @@ fn altq_conf_places() {
         ("HFSCclass hfsc em0 a root pshare 60\nclass hfsc em0 b root ^pshare 41", "over-parent", "10Mbit/s"),
         ("HFSCclass hfsc em0 a root pshare 60\nclass hfsc em0 b a ^pshare 61", "over-parent", "`a`"),
         ("HFSCclass hfsc em0 a root pshare 60\nclass hfsc em0 b a ^grate 1M", "over-parent", "has none"),
-        ("HFSCclass hfsc em0 a root pshare 5 ^cleardscp", "not-built", "meter"),
+        (
+            "HFSCclass hfsc em0 a root pshare 50 default\nclass hfsc em0 ^b root pshare 5 cleardscp\n\
+             class hfsc em0 c b pshare 1",
+            "not-built",
+            "classes below it",
+        ),
         ("HFSCclass hfsc em0 a root pshare 5 ^priority 3", "unknown-word", "`priority`"),
         ("HFSCclass hfsc em0 a root pshare 5 admission ^predictive", "bad-value", "cntlload"),
         ("HFSCclass hfsc em0 a root pshare 5 default\nclass hfsc em0 ^b root pshare 5 default", "two-defaults", ""),
@@ -404,7 +409,7 @@ fn altq_conf_places() {
         ("PRIQclass priq em0 a NULL priority 1 red ^rio", "wrong-class", "not both"),
         ("PRIQclass priq em0 a NULL priority 1 qlimit 5 ^qlimit 6", "given-twice", ""),
         ("PRIQfilter em0 ^em0 0 0 0 0 6", "unknown-class", "`em0`"),
-        ("interface ^em0 bandwidth 10M", "not-built", "no discipline"),
+        ("interface ^em0", "missing-word", "no conditioner"),
         ("interface ^em0\\ cbq", "bad-value", "15 letters"),
         ("interface em0 ^cbk", "unknown-word", "`cbq`"),
         ("^# nothing", "no-link", "no interface"),
@@ -420,7 +425,7 @@ fn altq_conf_places() {
         ("HEADclass cbq em0 a root priority ^8", "bad-value", "0 to 7"),
         ("HEADclass cbq em0 a root pbandwidth 5 red ^rio", "wrong-class", "not both"),
         ("HEADclass cbq em0 a root pbandwidth 5 rio ^flowvalve", "wrong-class", "of red"),
-        ("HEADclass cbq em0 a root pbandwidth 5 ^cleardscp", "not-built", "`cleardscp`"),
+        ("FULLclass cbq em0 a root pbandwidth 5 red ^cleardscp", "no-effect", "red does not"),
         ("HEADclass cbq em0 a root pbandwidth 5 red ^red", "given-twice", ""),
         ("FULLclass cbq em0 a root pbandwidth 5 rio ^ecn", "no-effect", "never marks"),
         ("HEADclass cbq em0 a root borrow ^borrow", "given-twice", ""),
@@ -450,13 +455,30 @@ fn altq_conf_places() {
             "overlap",
             "dontwarn",
         ),
-        ("^conditioner em0 x <pass>", "not-built", "conditioner"),
+        ("conditioner ^em0 x <pass>", "unknown-interface", "em0"),
+        ("FULL^conditioner em0 x <pass>", "not-built", "another file"),
+        ("CDNR<tbmeter 6M 64K <mark ^0xb9><drop>>", "out-of-range", "ECN"),
+        ("CDNR<^tbmeter 6M <mark 0xb8><drop>>", "missing-value", "bytes"),
+        ("CDNR<tbmeter 6M ^0 <pass><drop>>", "out-of-range", "1 to"),
+        ("CDNR<tbmeter 6M ^64Kb <pass><drop>>", "bad-value", "bytes"),
+        ("CDNR<^trtcm 3M 32K 1M 64K <pass><pass><drop>>", "bad-meter", "below the committed"),
+        ("CDNR<^tswtcm 3M 1M 500 <pass><pass><drop>>", "bad-meter", "below the committed"),
+        ("CDNR<trtcm 1M 8K 2M 8K <mark 0x28><mark 0x20><drop> ^coloraware>", "not-built", "AFx2"),
+        ("CDNR<tbmeter 6M 64K <^shape><drop>>", "unknown-word", "`shape`"),
+        ("CDNR<tbmeter 6M 64K <pass>^>", "missing-value", "`<` is missing"),
+        ("CDNR<pass> ^drop", "unknown-word", "ends"),
+        ("CDNR<tbmeter 1M 16K <conditioner ^y><drop>>", "unknown-class", "`y`"),
+        ("CDNR<pass>\nconditioner em0 y <tbmeter 1M 16K <conditioner ^x><drop>>", "not-built", "twice"),
+        ("CDNR<pass>\nconditioner em0 ^x <drop>", "duplicate-name", "two"),
+        ("CDNR<pass>\nfilter em0 ^y 0 0 0 0 6", "unknown-class", "`y`"),
+        ("interface em0 ^bandwidth 10M\nconditioner em0 x <pass>\nfilter em0 x 0 0 0 0 6", "no-effect", "held back"),
         ("filter ^em0 x 0 0 0 0 0", "unknown-interface", ""),
         ("interface em0 ^\0 cbq", "strange-character", "NUL"),
     ];
     for (text, code, says) in cases {
         let marked = text.replace("HEAD", head).replace("FULL", &full);
         let marked = marked.replace("HFSC", "interface em0 bandwidth 10M hfsc\n");
+        let marked = marked.replace("CDNR", "interface em0\nconditioner em0 x ");
         let marked = marked.replace("PRIQ", "interface em0 bandwidth 10M priq\nclass priq em0 def NULL default\n");
         first(Language::Altq, &marked, code, says);
     }

@@ -35,7 +35,9 @@ const DISCIPLINES: &str = "red 5 15 20\nrio 35 45 10 20 30 10 5 15 5\ninterface 
     interface em2 priq\nclass priq em2 a NULL priority 15 red ecn\nclass priq em2 b NULL default\n\
     interface em3 red qlimit 100 thmin 10 thmax 30 weight 256 ecn flowvalve\ninterface em4 rio lo_thmin 30\n\
     interface em5 blue maxpmark 1000 holdtime 10000\ninterface em6 fifoq qlimit 20\n\
-    interface em7 wfq nqueues 64 qsize 32K hash full\n";
+    interface em7 wfq nqueues 64 qsize 32K hash full\ninterface em8\n\
+    conditioner em8 gold <trtcm 2M 16K 5M 32K <mark 0x28><tswtcm 1M 2M 500 <pass><mark 0x30><drop>><drop> colorblind>\n\
+    filter em8 gold 0 0 192.0.2.0 netmask 255.255.255.0 0 0\n";
 const WORDS: &[&str] = &[
     "{",
     "}",

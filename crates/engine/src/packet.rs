@@ -35,8 +35,8 @@ pub struct Packet {
     /// Hashes of the source and the destination address, for queues that keep hosts apart. Only
     /// looked at when the packet arrives; both are 0 in a packet that leaves.
     pub hosts: [u16; 2],
-    /// The source port, 0 where there is none, for queues that keep ports apart. Only looked at when
-    /// the packet arrives; 0 in a packet that leaves.
+    /// The source port, 0 where there is none, for queues that keep ports apart. Only looked at
+    /// when the packet arrives; 0 in a packet that leaves.
     pub sport: u16,
 }
 
@@ -220,6 +220,11 @@ impl Slab {
     #[inline]
     pub(crate) fn dscp(&self, at: u32) -> u8 {
         self.cells[at as usize].dscp
+    }
+
+    /// Gives the packet in cell `at` another DSCP.
+    pub(crate) fn set_dscp(&mut self, at: u32, dscp: u8) {
+        self.cells[at as usize].dscp = dscp;
     }
 
     /// Bytes of memory held.

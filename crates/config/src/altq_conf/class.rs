@@ -134,7 +134,7 @@ impl File<'_> {
     }
 
     /// Whether a class may have this name.
-    fn new_name(&mut self, at: usize, name: Span, of: Discipline) -> bool {
+    pub(super) fn new_name(&mut self, at: usize, name: Span, of: Discipline) -> bool {
         let text = self.slice(name);
         if let Some(first) = self.interfaces[at].names.get(text) {
             let first = self.interfaces[at].classes[*first].span;
@@ -172,6 +172,10 @@ impl File<'_> {
 
     /// Reports a class with red and rio, which is an error and false, and `ecn` without effect.
     pub(super) fn red_or_rio(&mut self, queue: &queues::Kind) -> bool {
+        if let Some(span) = queue.cleardscp.filter(|_| queue.is_active() && queue.rio.is_none()) {
+            let message = "`cleardscp` has no effect here: ALTQ's red does not clear it";
+            self.findings.push(Diagnostic::warning("no-effect", span, message).help("leave it out"));
+        }
         let Some(rio) = queue.rio else { return true };
         if let Some(ecn) = queue.ecn {
             let message = "`ecn` has no effect here: ALTQ's rio never marks";
@@ -208,19 +212,9 @@ impl File<'_> {
             "red" => queue.red = true,
             "rio" => queue.rio = Some(span),
             "ecn" => queue.ecn = Some(span),
-            _ => {
-                self.not_built_option(span);
-                return false;
-            }
+            _ => queue.cleardscp = Some(span),
         }
         true
-    }
-
-    /// Reports an option of a class that is not built.
-    fn not_built_option(&mut self, span: Span) {
-        let word = self.slice(span);
-        let help = "leave it out; `dscp` of a `meter` of a native policy writes another code point";
-        self.error("not-built", span, format!("`{word}` is known, but not built yet"), Some(help.to_owned()));
     }
 
     /// Notes the class below which reservations go. An interface has one.
@@ -366,6 +360,8 @@ impl File<'_> {
         for (word, value) in &options.sizes {
             settings.set(word, *value);
         }
+        let mut places = options.words.clone();
+        options.active.clear(&mut settings, &mut places);
         // The limit of the queue follows from the words that altqd would give the kernel.
         let mut timed = settings.clone();
         if let Some(maxdelay) = options.maxdelay {
@@ -383,7 +379,7 @@ impl File<'_> {
             allocated: 0,
             settings,
             queue,
-            words: options.words,
+            words: places,
             queue_words: Vec::new(),
             made,
         };
@@ -476,10 +472,7 @@ impl File<'_> {
                 "rio" => options.active.rio = Some(span),
                 "ecn" => options.active.ecn = Some(span),
                 "flowvalve" => options.active.flowvalve = Some(span),
-                _ => {
-                    self.not_built_option(span);
-                    good = false;
-                }
+                _ => options.active.cleardscp = Some(span),
             }
         }
         good &= self.red_or_rio(&options.active);

@@ -25,6 +25,8 @@ pub enum Discipline {
     Rio,
     Blue,
     Wfq,
+    /// None: the interface has conditioners only.
+    Null,
 }
 
 impl Discipline {
@@ -54,6 +56,7 @@ impl Discipline {
             Discipline::Rio => "rio",
             Discipline::Blue => "blue",
             Discipline::Wfq => "wfq",
+            Discipline::Null => "null",
         }
     }
 
@@ -180,7 +183,8 @@ impl<'a> File<'a> {
     }
 
     pub fn not_built(&mut self, span: Span, what: &str) {
-        let help = "these are read: interface, class cbq, hfsc and priq, filter, filter6, red, rio".to_owned();
+        let help =
+            "these are read: interface, class cbq, hfsc and priq, filter, filter6, red, rio, conditioner".to_owned();
         self.error("not-built", span, format!("{what} is known, but not built yet"), Some(help));
     }
 

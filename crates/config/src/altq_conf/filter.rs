@@ -22,15 +22,16 @@ impl File<'_> {
         let class_name = self.slice(class_at);
         // Without a discipline the line of the interface had an error.
         let Some(discipline) = self.interfaces[interface].discipline else { return };
-        if !discipline.has_classes() {
+        if !discipline.has_classes() && discipline != Discipline::Null {
             let (name, of) = (self.interfaces[interface].name.clone(), discipline.name());
             let message = format!("`{name}` is of `{of}`, which has no classes for filters to name");
             let help = Some("leave the filter out: all packets go to the one queue".to_owned());
             return self.error("wrong-class", class_at, message, help);
         }
         let class = self.interfaces[interface].names.get(class_name).copied();
-        // The link itself is no class of priq.
-        let Some(class) = class.filter(|class| *class > 0 || discipline != Discipline::Priq) else {
+        // The link itself is no class of priq, and no conditioner.
+        let own = matches!(discipline, Discipline::Priq | Discipline::Null);
+        let Some(class) = class.filter(|class| *class > 0 || !own) else {
             let names: Vec<String> = self.interfaces[interface].names.keys().cloned().collect();
             let help = did_you_mean(class_name, names.iter().map(String::as_str));
             let message = format!("`{}` has no class `{class_name}`", self.interfaces[interface].name);

@@ -47,11 +47,12 @@ impl File<'_> {
     /// Makes a class whose name and parent are read and new.
     pub(super) fn hfsc_class(&mut self, words: &mut Words<'_>, at: usize, name: Span, parent: usize) {
         let Some(mut options) = self.hfsc_options(words, at) else { return };
-        let Some((settings, places)) = self.curves(at, name, parent, &options) else { return };
+        let Some((mut settings, places)) = self.curves(at, name, parent, &options) else { return };
         if !self.one_default(at, name, options.default) {
             return;
         }
         options.words.extend(places);
+        options.queue.clear(&mut settings, &mut options.words);
         let limit = options.limit.unwrap_or(LIMIT);
         let mtu = u64::from(self.interfaces[at].mtu);
         let queue = options.queue.queue("drop_tail", limit, mtu, &self.defaults);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::QueueSpec;
 
+use super::conditioner::{LIMIT as LIMIT_CONDITIONER, UNSHAPED};
 use super::file::{self, DISCIPLINES, Discipline, Draft, File, Interface, Words};
 use super::queues::{self, BUILT_IN, Defaults, RIO, packets, probability};
 use super::words;
@@ -48,7 +49,7 @@ const HOLDTIME: u64 = 1000;
 fn options(discipline: Discipline) -> &'static [&'static str] {
     match discipline {
         Discipline::Cbq => &["efficient"],
-        Discipline::Hfsc | Discipline::Priq => &[],
+        Discipline::Hfsc | Discipline::Priq | Discipline::Null => &[],
         Discipline::Fifo => &["qlimit"],
         Discipline::Red => RED,
         Discipline::Rio => RIO_WORDS,
@@ -122,14 +123,9 @@ impl File<'_> {
             }
             None => {
                 // With a name that is misspelt, the word that is not known says so.
-                let good = self.interface_options(words, &mut interface, Discipline::Cbq);
-                if good {
-                    let help = Some("write its discipline behind it, as `cbq`".to_owned());
-                    let message =
-                        format!("`{name}` has no discipline: that is for conditioners only, which are not built yet");
-                    self.error("not-built", span, message, help);
-                }
-                false
+                let good = self.interface_options(words, &mut interface, Discipline::Null);
+                interface.discipline = Some(Discipline::Null);
+                good
             }
         };
         if !good {
@@ -353,6 +349,20 @@ impl File<'_> {
         let queue = match discipline {
             Discipline::Cbq => return,
             Discipline::Hfsc | Discipline::Priq => None,
+            Discipline::Null => {
+                for (word, place) in &interface.words {
+                    let message = format!(
+                        "`{}` has no effect: nothing is held back without a discipline",
+                        match *word {
+                            "rate" => "bandwidth",
+                            _ => "tbrsize",
+                        }
+                    );
+                    self.findings.push(Diagnostic::warning("no-effect", *place, message).help("leave it out"));
+                }
+                (interface.rate, interface.tbrsize) = (UNSHAPED, None);
+                Some(QueueSpec::plain(Limit::Packets(LIMIT_CONDITIONER)))
+            }
             Discipline::Fifo => Some(QueueSpec::plain(Limit::Packets(words.limit.unwrap_or(LIMIT_FIFO)))),
             Discipline::Wfq => {
                 let mut queue = QueueSpec::new("hashed_wfq", Limit::Bytes(words.qsize));

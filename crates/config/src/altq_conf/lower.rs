@@ -22,7 +22,12 @@ impl Interface {
         let has_children: Vec<bool> =
             (0..self.classes.len()).map(|at| self.classes.iter().any(|class| class.parent == Some(at))).collect();
         let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);
+        let conditions = self.discipline == Some(Discipline::Null);
         let regulator = match (self.tbrsize, cbq_conf) {
+            _ if conditions => {
+                notes.push("conditioners only: what arrives is metered, and nothing is held back".to_owned());
+                Regulator::None
+            }
             (Some(depth), _) => Regulator::Depth(depth),
             (None, true) => {
                 notes.push("no token bucket: a cbq.conf is of ALTQ 0.x to 1.x, which had none".to_owned());
@@ -87,7 +92,7 @@ impl Interface {
         }
         Link {
             name: name.clone(),
-            device: Some(Device::Interface { name, ingress: false }),
+            device: Some(Device::Interface { name, ingress: conditions }),
             adapt: None,
             spec: LinkSpec {
                 rate: Rate::bit_s(rate),

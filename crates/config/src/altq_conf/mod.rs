@@ -6,6 +6,7 @@
 //! are refused. The control class and the token bucket, which altqd added by itself, are added.
 
 mod class;
+mod conditioner;
 mod defaults;
 mod file;
 mod filter;
@@ -64,7 +65,7 @@ impl File<'_> {
             Some(&"filter6") => self.filter(words, span, true),
             Some(&"red") => self.defaults(words, span, false),
             Some(&"rio") => self.defaults(words, span, true),
-            Some(other) => self.not_built(span, &format!("`{other}`")),
+            Some(_) => self.conditioner(words, span),
             None => {
                 let help = did_you_mean(word, COMMANDS.iter().copied());
                 self.error("unknown-word", span, format!("altq.conf has no command `{word}`"), help);
@@ -94,6 +95,12 @@ impl File<'_> {
                 self.error("no-default", interface.span, message, help);
                 continue;
             };
+            if discipline == Discipline::Null && interface.classes.len() == 1 {
+                let help = Some("write its discipline behind it, as `cbq`, or conditioners below it".to_owned());
+                let message = format!("`{}` has no discipline and no conditioner", interface.name);
+                self.error("missing-word", interface.span, message, help);
+                continue;
+            }
             let parent = |class: &file::Draft| class.parent == Some(default);
             if let (Discipline::Hfsc, Some(child)) = (discipline, interface.classes.iter().find(|class| parent(class)))
             {
@@ -101,6 +108,17 @@ impl File<'_> {
                 let message = format!("the default class `{}` has classes below it", class.name);
                 let error = Diagnostic::error("wrong-class", class.span, message).label(child.span, "one of them");
                 self.findings.push(error.help("write `default` behind a class without others below it"));
+                continue;
+            }
+            let cleared = |at: usize| {
+                let inside = interface.classes.iter().any(|class| class.parent == Some(at));
+                interface.classes[at].settings.choice("meter").filter(|_| inside)
+            };
+            if let Some(at) = (0..interface.classes.len()).find(|at| cleared(*at).is_some()) {
+                let class = &interface.classes[at];
+                let message = format!("`cleardscp` of `{}` would be of the classes below it as well", class.name);
+                let help = Some("write it behind the classes that have no others below them".to_owned());
+                self.error("not-built", class.span, message, help);
                 continue;
             }
             for filter in &interface.filters {

@@ -56,6 +56,8 @@ impl File<'_> {
             return self.findings.push(error.help("write another priority, 0 to 15"));
         }
         let mtu = u64::from(interface.mtu);
+        let mut settings = Settings::new().with("priority", Value::Int(priority));
+        queue.clear(&mut settings, &mut given);
         let class = self.push_class(
             at,
             Draft {
@@ -64,7 +66,7 @@ impl File<'_> {
                 parent: Some(0),
                 bandwidth: 0,
                 allocated: 0,
-                settings: Settings::new().with("priority", Value::Int(priority)),
+                settings,
                 queue: Some(queue.queue("drop_tail", limit.unwrap_or(LIMIT), mtu, &self.defaults)),
                 words: given,
                 queue_words: Vec::new(),

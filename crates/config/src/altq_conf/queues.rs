@@ -47,12 +47,22 @@ pub struct Kind {
     pub rio: Option<Span>,
     pub ecn: Option<Span>,
     pub flowvalve: Option<Span>,
+    pub cleardscp: Option<Span>,
 }
 
 impl Kind {
     /// Whether the queue is one of RED's kind. `ecn` alone means red, and so does `flowvalve`.
     pub fn is_active(&self) -> bool {
         self.red || self.rio.is_some() || self.ecn.is_some() || self.flowvalve.is_some()
+    }
+
+    /// Clears the DSCP of a class's packets, by a meter, where its queue is a plain one: ALTQ's RED
+    /// left it, and RIO needs it until a packet leaves.
+    pub fn clear(&self, class: &mut Settings, words: &mut Vec<(&'static str, Span)>) {
+        if let Some(span) = self.cleardscp.filter(|_| !self.is_active()) {
+            class.set("meter", Value::Choice("all")).set("meter green", Value::Int(0));
+            words.push(("meter", span));
+        }
     }
 
     /// The queue of a class: `plain`, or RED or RIO with ALTQ's numbers for classes
@@ -65,6 +75,9 @@ impl Kind {
         if self.rio.is_some() {
             queue.name = "rio";
             rio(&mut queue, defaults);
+            if self.cleardscp.is_some() {
+                queue.settings.set("cleardscp", Value::Flag);
+            }
         } else if self.is_active() {
             queue.name = "red";
             // A class has thresholds of a tenth and three tenths of its limit. Where that is

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use altq_config::Link;
 use altq_engine::settings::{Limit, Value};
+use altq_engine::spec::ClassSpec;
 use altq_engine::units::Rate;
 
 use crate::error::Error;
@@ -162,7 +163,8 @@ fn bytes(link: &Link) -> u64 {
     limits.fold(link.reservation_room(), u64::saturating_add)
 }
 
-/// Every DSCP that a meter of the link may write: the numbers among its words.
+/// Every DSCP that a meter of the link may write, which are the numbers among its words, and 0
+/// where a queue clears it.
 fn dscps(link: &Link) -> Vec<u8> {
     let words = link.spec.classes.iter().flat_map(|class| class.settings.iter());
     let mut found: Vec<u8> = words
@@ -172,6 +174,8 @@ fn dscps(link: &Link) -> Vec<u8> {
             _ => None,
         })
         .collect();
+    let clears = |class: &ClassSpec| class.queue.as_ref().is_some_and(|queue| queue.settings.flag("cleardscp"));
+    found.extend(link.spec.classes.iter().any(clears).then_some(0));
     found.sort_unstable();
     found.dedup();
     found
@@ -196,6 +200,8 @@ mod tests {
         let slow = link(text);
         let within = |memory| Tuning { memory, ..Tuning::default() };
         assert_eq!((dscps(&slow), bytes(&slow), room(&slow, within(1 << 30))), (vec![10, 12], 30_000, 8 << 20));
+        let clears = link("link wan { device eth0  rate 10Mbit/s  class all { default  queue rio { cleardscp } } }");
+        assert_eq!(dscps(&clears), [0]);
         let to_come = Tuning { room: 20_000, ..within(1 << 30) };
         assert_eq!(room(&slow, to_come), 30_000 + 20_000 * 1000);
         // Super-packets of 64 KB stay whole: 30 of them, and 1000 of them limited by a memory of 16

@@ -22,8 +22,8 @@ pub(super) trait Aqm: Send + Sized + 'static {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Self, SpecError>;
 
     /// Judges a packet that arrives behind those of `list`. An error drops it and says why; without
-    /// one it is queued, and the algorithm may have [marked](Store::mark) it, or dropped another one
-    /// for it.
+    /// one it is queued, and the algorithm may have [marked](Store::mark) it, or dropped another
+    /// one for it.
     fn admit(
         &mut self,
         now: Nanos,

@@ -42,6 +42,12 @@ pub const ENTRY: Entry = Entry {
             help: "the formula of RED's paper, or ALTQ's for a class or for an interface",
             default: "paper",
         },
+        Word {
+            name: "cleardscp",
+            kind: Kind::Flag,
+            help: "packets leave with DSCP 0, so that those behind do not see the precedence",
+            default: "off",
+        },
     ],
     in_order: true,
     ..Entry::new(
@@ -90,6 +96,7 @@ struct Words {
     /// ALTQ's RIO of an interface.
     interface: bool,
     ecn: bool,
+    cleardscp: bool,
 }
 
 impl Words {
@@ -138,6 +145,7 @@ impl Words {
             altq,
             interface,
             ecn: settings.flag("ecn"),
+            cleardscp: settings.flag("cleardscp"),
         })
     }
 }
@@ -247,6 +255,9 @@ impl Aqm for Rio {
     fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
         let packet = store.pop(list)?;
         self.left(Some(now), &packet, store.dscp_of(&packet));
+        if self.words.cleardscp {
+            store.set_dscp(&packet, 0);
+        }
         Some(packet)
     }
 

@@ -148,8 +148,8 @@ impl<'e> Store<'e> {
         Some(Taken { at, len, wire })
     }
 
-    /// Takes the packet at a place of a list; 0 is the first one. `None` if it has not so many. Linear
-    /// in the place: not for every packet.
+    /// Takes the packet at a place of a list; 0 is the first one. `None` if it has not so many.
+    /// Linear in the place: not for every packet.
     pub fn pop_at(&mut self, list: &mut List, place: u32) -> Option<Taken> {
         if place >= list.packets {
             return None;
@@ -228,6 +228,11 @@ impl<'e> Store<'e> {
     #[inline]
     pub fn dscp_of(&self, taken: &Taken) -> u8 {
         self.slab.dscp(taken.at)
+    }
+
+    /// Gives a taken packet another DSCP.
+    pub fn set_dscp(&mut self, taken: &Taken, dscp: u8) {
+        self.slab.set_dscp(taken.at, dscp);
     }
 
     /// Drops a taken packet.

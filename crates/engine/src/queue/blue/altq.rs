@@ -1,5 +1,5 @@
-//! Blue's probability as ALTQ keeps it (docs/reference/altq.md 7.4): in whole numbers, with one time
-//! stamp for rises, falls and the beginning of idle time, in whole microseconds.
+//! Blue's probability as ALTQ keeps it (docs/reference/altq.md 7.4): in whole numbers, with one
+//! time stamp for rises, falls and the beginning of idle time, in whole microseconds.
 
 use crate::random::SplitMix64;
 use crate::units::{Nanos, Rate};

@@ -11,8 +11,8 @@
 //!
 //! `variant altq` is ALTQ's Blue to the letter: the probability is a whole number of 1/`maxpmark`
 //! ([`altq`]), and a full queue takes the arriving packet and drops one at a random place. ALTQ
-//! noticed that the queue was idle when the driver asked for a packet in vain; here that is when the
-//! link, at its rate, is done with the last packet.
+//! noticed that the queue was idle when the driver asked for a packet in vain; here that is when
+//! the link, at its rate, is done with the last packet.
 
 mod altq;
 

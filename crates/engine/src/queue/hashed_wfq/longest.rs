@@ -1,9 +1,10 @@
 //! Which of the hashed queues holds the most bytes. Of equally long ones it is the one whose turn
 //! comes first.
 //!
-//! A binary heap with an entry for each queue that has packets. A queue that grows is moved at once.
-//! One that shrinks, or whose turn has come and goes to the end of the round, keeps its entry, which
-//! then says too much, until it comes to the front. So a packet that leaves costs nothing here.
+//! A binary heap with an entry for each queue that has packets. A queue that grows is moved at
+//! once. One that shrinks, or whose turn has come and goes to the end of the round, keeps its
+//! entry, which then says too much, until it comes to the front. So a packet that leaves costs
+//! nothing here.
 
 /// The place of a queue that has no entry.
 const OUT: u16 = u16::MAX;

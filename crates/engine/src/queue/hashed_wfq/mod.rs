@@ -3,9 +3,9 @@
 //!
 //! Queues with packets stand in a ring. When the turn comes to a queue, its quota grows by 512
 //! bytes, and it sends while the quota is above 0; what it sends too much is taken from its later
-//! turns. So a packet of 1500 bytes takes three turns. A queue that joins the ring stands behind all
-//! others. All queues share one limit. A packet that comes when the limit is reached is queued all
-//! the same, and the longest queue loses its first packets until all fit.
+//! turns. So a packet of 1500 bytes takes three turns. A queue that joins the ring stands behind
+//! all others. All queues share one limit. A packet that comes when the limit is reached is queued
+//! all the same, and the longest queue loses its first packets until all fit.
 //!
 //! As in ALTQ to the letter, except:
 //! - which queue a flow has is decided by a hash under a secret seed, so that nobody can choose

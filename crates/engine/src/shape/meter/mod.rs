@@ -8,8 +8,8 @@
 //! - `trtcm`, a two rate three color marker (RFC 2698 3). Bucket P fills at PIR up to PBS, bucket C
 //!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
 //!   green.
-//! - `tswtcm`, a time sliding window three color marker (RFC 2859): it measures the rate over a time,
-//!   and makes as many packets yellow or red, at random, as are beyond CIR and PIR.
+//! - `tswtcm`, a time sliding window three color marker (RFC 2859): it measures the rate over a
+//!   time, and makes as many packets yellow or red, at random, as are beyond CIR and PIR.
 //! - `tspec`, the policing of a reservation (RFC 2211 7; RFC 2215 3.6): a token bucket that counts
 //!   a packet smaller than the minimum policed unit as one of that size. A packet larger than the
 //!   largest is red. The class of a reservation has it ([`tspec`]); policies do not write it.
@@ -22,8 +22,9 @@
 //! "incremented by one CIR times per second" to the letter, so the meters can be checked against
 //! the RFCs byte by byte.
 //!
-//! Instead of an action a colour may have another meter, which sees the packets of that colour, with
-//! that colour. A chain of them has at most [`DEEPEST`] meters.
+//! Instead of an action a colour may have another meter, which sees the packets of that colour,
+//! with that colour; behind `bucket` and `all` with the one that they came with. A chain of them
+//! has at most [`DEEPEST`] meters.
 //!
 //! A meter's words are in the settings of its class, each with `meter` before it (`spec.rs`). No
 //! scheduler reads them.
@@ -175,7 +176,7 @@ impl Meter {
 
     /// [`apply`](Meter::apply) to a packet that comes with this colour.
     fn step(&mut self, now: Nanos, packet: &mut Packet, came: Colour) -> Outcome {
-        let came = if self.spec.aware { came } else { Colour::Green };
+        let (own, came) = (came, if self.spec.aware { came } else { Colour::Green });
         let colour = match self.spec.profile {
             Profile::Tspec { least, largest, .. } => {
                 // A super-packet is what its segments are.
@@ -195,7 +196,9 @@ impl Meter {
             Action::Default => return Outcome::Default,
             Action::Meter => {
                 if let Some(next) = &mut self.next[colour as usize] {
-                    return next.step(now, packet, colour);
+                    // A bucket says nothing about colours.
+                    let keeps = matches!(self.spec.profile, Profile::Bucket { .. } | Profile::All);
+                    return next.step(now, packet, if keeps { own } else { colour });
                 }
             }
         }
