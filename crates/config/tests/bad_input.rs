@@ -471,6 +471,8 @@ fn altq_conf_places() {
         ("CDNR<pass>\nconditioner em0 y <tbmeter 1M 16K <conditioner ^x><drop>>", "not-built", "twice"),
         ("CDNR<pass>\nconditioner em0 ^x <drop>", "duplicate-name", "two"),
         ("CDNR<pass>\nfilter em0 ^y 0 0 0 0 6", "unknown-class", "`y`"),
+        ("CDNR<pass>\nclass ^cbq em0 root NULL pbandwidth 100", "wrong-class", "no discipline"),
+        ("CDNR<tbmeter 1M 16K <pass><^mark>>", "missing-value", "TOS"),
         ("interface em0 ^bandwidth 10M\nconditioner em0 x <pass>\nfilter em0 x 0 0 0 0 6", "no-effect", "held back"),
         ("filter ^em0 x 0 0 0 0 0", "unknown-interface", ""),
         ("interface em0 ^\0 cbq", "strange-character", "NUL"),

@@ -93,7 +93,7 @@ fn decision_by_decision() {
             ecn,
             random: generator,
         };
-        let (mut now, mut busy_until) = (0, None);
+        let (mut now, mut busy_until) = (0, None::<u64>);
         for handle in 0..4000 {
             // Overload, light load, bursts that find the link idle, and silence.
             now += match handle / 200 % 4 {

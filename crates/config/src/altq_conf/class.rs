@@ -67,6 +67,13 @@ impl File<'_> {
         match self.interfaces[interface].discipline {
             // The line of the interface had an error; what its classes mean is not known.
             None => return,
+            Some(Discipline::Null) => {
+                let name = self.interfaces[interface].name.clone();
+                let message = format!("this is a class of `{word}`, and the interface `{name}` has no discipline");
+                let error = Diagnostic::error("wrong-class", discipline, message);
+                let error = error.label(self.interfaces[interface].span, "the interface");
+                return self.findings.push(error.help(format!("write `{word}` behind the interface's name")));
+            }
             Some(its) if its != of => {
                 let (name, its) = (self.interfaces[interface].name.clone(), its.name());
                 let message = format!("this is a class of `{word}`, and the interface `{name}` is of `{its}`");

@@ -90,7 +90,8 @@ impl<'a> File<'a> {
         let settings = match action {
             Action::Other(class) => {
                 // Another name of the same conditioner.
-                self.interfaces[at].names.insert(self.slice(name).to_owned(), class);
+                let name = self.slice(name).to_owned();
+                self.interfaces[at].names.insert(name, class);
                 return;
             }
             Action::Pass => Settings::new(),
@@ -144,13 +145,13 @@ impl<'a> File<'a> {
 
     /// Reads `<ACTION>`. `None` after an error.
     fn bracketed(&mut self, at: usize, tokens: &mut Tokens<'a>, path: Path) -> Option<Action> {
-        self.bracket(tokens, "<")?;
+        self.angle(tokens, "<")?;
         let action = self.action(at, tokens, path)?;
-        self.bracket(tokens, ">")?;
+        self.angle(tokens, ">")?;
         Some(action)
     }
 
-    fn bracket(&mut self, tokens: &mut Tokens<'a>, which: &str) -> Option<()> {
+    fn angle(&mut self, tokens: &mut Tokens<'a>, which: &str) -> Option<()> {
         match tokens.next() {
             Some((text, _)) if text == which => Some(()),
             found => {
