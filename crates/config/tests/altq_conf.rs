@@ -8,6 +8,7 @@ use altq_engine::classify::{Field, Order, Values};
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ROOT, Regulator};
 use altq_engine::units::Rate;
+use altq_engine::{Engine, Packet};
 
 fn parse(text: &str) -> Policy {
     parse_str(text, "/etc/altq.conf", Language::Altq).unwrap_or_else(|failed| panic!("{failed}"))
@@ -175,6 +176,36 @@ fn active_queues_of_classes() {
     let queues =
         |link: &altq_config::Link| link.spec.classes.iter().map(|class| class.queue.clone()).collect::<Vec<_>>();
     assert_eq!(queues(link), queues(&again.links[0]));
+}
+
+/// A file of NetBSD's own test, tests/net/altq/t_cbq.sh: no token bucket, no control class, a root
+/// class that is the default class, and a class of 0 per cent, which drops what it gets.
+#[test]
+fn what_only_netbsd_has() {
+    let policy = parse(
+        "interface shmif0 cbq no-tbr no-control\nclass cbq shmif0 root_class NULL pbandwidth 100 default\n\
+         class cbq shmif0 normal_class root_class pbandwidth 50\n filter shmif0 normal_class 10.0.0.2 0 0 0 0\n\
+         class cbq shmif0 drop_class root_class pbandwidth 0\n filter shmif0 drop_class 10.0.0.22 0 0 0 0\n",
+    );
+    let link = &policy.links[0];
+    assert_eq!(names(link), ["root_class", "normal_class", "drop_class"]);
+    assert_eq!((link.spec.default, link.spec.regulator, link.spec.rules.rules.len()), (Some(ROOT), Regulator::None, 2));
+    let mut engine = Engine::new(&link.spec).unwrap();
+    for (class, sent, dropped) in [(1, 1, 0), (2, 0, 1), (ROOT, 1, 0)] {
+        engine.enqueue(0, class, Packet::new(class, 84));
+        assert_eq!((u32::from(engine.dequeue(0).is_some()), engine.drops().count()), (sent, dropped), "class {class}");
+    }
+    let text = "interface em0 cbq tbrsize 12K no-tbr no-control\nclass cbq em0 r NULL pbandwidth 100 default\n";
+    let policy = parse(text);
+    assert_eq!(policy.warnings.iter().map(|warning| warning.code).collect::<Vec<_>>(), ["no-effect"]);
+    assert_eq!(policy.links[0].spec.regulator, Regulator::None);
+    // altqd gives the control class that it makes the sizes of the default class, and not its RED.
+    let policy = parse(
+        "interface em0 cbq\nclass cbq em0 r NULL pbandwidth 100\n\
+         class cbq em0 d r pbandwidth 50 red ecn maxburst 9 default\n",
+    );
+    let control = &policy.links[0].spec.classes[policy.links[0].class("ctl_class").unwrap() as usize];
+    assert_eq!((control.settings.int("maxburst"), control.queue.as_ref().unwrap().name), (Some(9), "drop_head"));
 }
 
 #[test]

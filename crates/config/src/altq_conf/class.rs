@@ -282,9 +282,15 @@ impl File<'_> {
             let error = error.label(interface.classes[first].span, "the first");
             return self.findings.push(error);
         }
-        if [options.default.is_some(), control, parent.is_none()].iter().filter(|is| **is).count() > 1 {
-            let help = Some("write another class below the root".to_owned());
-            return self.error("wrong-class", name, "a class is at most one of root, default and control", help);
+        // NetBSD's root class may be the default class; altqd could split no control class off it.
+        let root_is_default = parent.is_none() && options.default.is_some() && !control;
+        let roles = [options.default.is_some(), control, parent.is_none()].iter().filter(|is| **is).count();
+        if roles > 1 && !(root_is_default && interface.no_control) {
+            let mut help = "write another class below the root".to_owned();
+            if root_is_default {
+                help.push_str(", or, as in NetBSD, `no-control` behind the interface's discipline");
+            }
+            return self.error("wrong-class", name, "a class is at most one of root, default and control", Some(help));
         }
         if parent.is_none() && options.bandwidth == 0 {
             let help = Some("write `pbandwidth 100`".to_owned());
@@ -307,7 +313,7 @@ impl File<'_> {
         // docs/reference/altq.md 2.1: without a control class altqd splits one off the default
         // class.
         let share = rate / 100 * CONTROL_SHARE;
-        let makes_control = options.default.is_some() && interface.control.is_none();
+        let makes_control = options.default.is_some() && interface.control.is_none() && !interface.no_control;
         if makes_control && options.bandwidth < share {
             let place = options.bandwidth_at.unwrap_or(name);
             let (has, share) = (Rate::bit_s(options.bandwidth), Rate::bit_s(share));
@@ -325,6 +331,8 @@ impl File<'_> {
             control.priority = Some(6);
             control.default = None;
             control.control = true;
+            // altqd copies sizes and times, and neither RED nor RIO nor what clears the DSCP.
+            control.active = queues::Kind::default();
             let note = format!(
                 "`ctl_class` with {} (2 % of the interface, from `{text}`) gets ICMP, IGMP and RSVP: made as altqd did",
                 Rate::bit_s(share)

@@ -137,6 +137,10 @@ pub struct Interface {
     pub mtu: u32,
     pub scheduler: Settings,
     pub tbrsize: Option<u32>,
+    /// NetBSD's `no-tbr`: altqd puts no token bucket in.
+    pub no_tbr: bool,
+    /// NetBSD's `no-control`: altqd makes no control class.
+    pub no_control: bool,
     pub classes: Vec<Draft>,
     pub names: HashMap<String, usize>,
     pub default: Option<usize>,

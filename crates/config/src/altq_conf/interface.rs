@@ -48,7 +48,8 @@ const HOLDTIME: u64 = 1000;
 /// The options of one discipline.
 fn options(discipline: Discipline) -> &'static [&'static str] {
     match discipline {
-        Discipline::Cbq => &["efficient"],
+        // The last two are NetBSD's.
+        Discipline::Cbq => &["efficient", "no-tbr", "no-control"],
         Discipline::Hfsc | Discipline::Priq | Discipline::Null => &[],
         Discipline::Fifo => &["qlimit"],
         Discipline::Red => RED,
@@ -99,6 +100,8 @@ impl File<'_> {
             mtu: file::mtu(name),
             scheduler: Settings::new(),
             tbrsize: None,
+            no_tbr: false,
+            no_control: false,
             classes: Vec::new(),
             names: HashMap::new(),
             default: None,
@@ -209,11 +212,25 @@ impl File<'_> {
                     interface.scheduler.set("efficient", Value::Flag);
                     true
                 }
+                "no-tbr" => {
+                    interface.no_tbr = true;
+                    true
+                }
+                "no-control" => {
+                    interface.no_control = true;
+                    true
+                }
                 _ => self.queue_option(words, option, at, &mut queue),
             };
         }
         if discipline == Discipline::Cbq {
             interface.scheduler.set("estimator", Value::Choice("classic"));
+        }
+        if interface.no_tbr
+            && let Some((_, size)) = interface.words.iter().find(|(word, _)| *word == "regulator")
+        {
+            let message = "`tbrsize` has no effect: `no-tbr` is written too";
+            self.findings.push(Diagnostic::warning("no-effect", *size, message).help("leave one of them out"));
         }
         if good {
             self.root(interface, discipline, queue);

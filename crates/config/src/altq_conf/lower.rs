@@ -28,6 +28,10 @@ impl Interface {
                 notes.push("conditioners only: what arrives is metered, and nothing is held back".to_owned());
                 Regulator::None
             }
+            _ if self.no_tbr => {
+                notes.push("no token bucket, as `no-tbr` says".to_owned());
+                Regulator::None
+            }
             (Some(depth), _) => Regulator::Depth(depth),
             (None, true) => {
                 notes.push("no token bucket: a cbq.conf is of ALTQ 0.x to 1.x, which had none".to_owned());
