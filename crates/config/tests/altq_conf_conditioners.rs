@@ -2,7 +2,7 @@
 //! (docs/reference/altq.md 8.2). Buckets are those of RFC 2698's text, filled byte by byte; KAME
 //! filled them later, so that up to twice their size could pass.
 
-use altq_config::{Language, Policy, parse_str};
+use altq_config::{Device, Language, Link, Policy, parse_str};
 use altq_engine::random::{GOLDEN_GAMMA, SplitMix64, mix};
 use altq_engine::{Engine, Packet};
 
@@ -278,6 +278,30 @@ fn two_buckets_are_a_two_rate_marker() {
     let counted = engine.scheduler_counters(ef);
     let green = counted.iter().find(|(name, _)| *name == "green_bytes").unwrap().1 as f64;
     assert!(green <= most && green > 0.5 * most, "{green} of {most}");
+}
+
+/// A discipline for what an interface sends, and conditioners for what arrives there: two links. A
+/// filter is for a class, or else for a conditioner of that name.
+#[test]
+fn beside_a_discipline() {
+    let policy = parse(
+        "interface em0 bandwidth 10M hfsc\nclass hfsc em0 a root pshare 50 default\n\
+         conditioner em0 a <drop>\nconditioner em0 b <mark 0x28>\n\
+         class hfsc em0 c root pshare 20\nfilter em0 a 0 0 0 0 17\nfilter em0 b 0 0 0 0 17\n\
+         filter em0 c 0 0 0 0 6\ninterface em1 fifoq\nconditioner em1 d <mark 0x20>\nfilter em1 d 0 0 0 0 6\n",
+    );
+    let name = |link: &Link| link.name.clone();
+    assert_eq!(policy.links.iter().map(name).collect::<Vec<_>>(), ["em0", "em0-in", "em1", "em1-in"]);
+    for (link, device, ingress, rules) in
+        [(0, "em0", false, vec![1, 2]), (1, "em0", true, vec![2]), (2, "em1", false, vec![]), (3, "em1", true, vec![1])]
+    {
+        let link = &policy.links[link];
+        assert_eq!(link.device, Some(Device::Interface { name: device.into(), ingress }));
+        assert_eq!(link.spec.rules.rules.iter().map(|rule| rule.class).collect::<Vec<_>>(), rules);
+    }
+    let mut engine = Engine::new(&policy.links[1].spec).unwrap();
+    assert_eq!(leaves(&mut engine, 2, 0, Packet::new(0, 1000)), Some(10));
+    assert_eq!(leaves(&mut engine, 1, 0, Packet::new(1, 1000)), None);
 }
 
 /// The other side of the edge, with cbq: classes by the marks, with RIO, and one that takes the

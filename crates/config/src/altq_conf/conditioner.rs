@@ -68,18 +68,15 @@ impl<'a> File<'a> {
     pub(super) fn conditioner(&mut self, words: &mut Words<'_>, command: Span) {
         let Some(at) = self.interface_of(words, command) else { return };
         // Without a discipline the line of the interface had an error.
-        let Some(discipline) = self.interfaces[at].discipline else { return };
-        if discipline != Discipline::Null {
-            let name = self.interfaces[at].name.clone();
-            let message = format!("`{name}` has a discipline for what it sends; conditioners are for what arrives");
-            let help = "put them into another file, with `interface` and the name alone; a `meter` of a native policy \
-                        meters what is sent";
-            return self.error("not-built", command, message, Some(help.to_owned()));
+        if self.interfaces[at].discipline.is_none() {
+            return;
         }
         let Some(name) = words.next() else {
             return self.error("missing-value", words.end, "a conditioner needs a name", None);
         };
-        if !self.new_name(at, name, discipline) {
+        // A discipline is for what the interface sends, conditioners are for what arrives.
+        let at = self.input_of(at);
+        if !self.new_name(at, name, Discipline::Null) {
             return;
         }
         let mut tokens = self.tokens(words);

@@ -128,7 +128,10 @@ pub struct File<'a> {
 
 /// An interface, with its classes and filters in the order in which they were written.
 pub struct Interface {
+    /// The name of its link.
     pub name: String,
+    /// The name of the interface itself.
+    pub device: String,
     pub span: Span,
     /// `None` after an error in its line.
     pub discipline: Option<Discipline>,
@@ -147,7 +150,36 @@ pub struct Interface {
     pub control: Option<usize>,
     pub reservations: Option<usize>,
     pub filters: Vec<Filter>,
+    /// The interface once more, with its conditioners, if it has a discipline as well.
+    pub input: Option<usize>,
     pub notes: Vec<String>,
+}
+
+impl Interface {
+    /// An interface without words.
+    pub fn new(name: &str, span: Span) -> Interface {
+        Interface {
+            name: name.to_owned(),
+            device: name.to_owned(),
+            span,
+            discipline: None,
+            words: Vec::new(),
+            rate: 100_000_000,
+            mtu: mtu(name),
+            scheduler: Settings::new(),
+            tbrsize: None,
+            no_tbr: false,
+            no_control: false,
+            classes: Vec::new(),
+            names: HashMap::new(),
+            default: None,
+            control: None,
+            reservations: None,
+            filters: Vec::new(),
+            input: None,
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// A class, as altqd keeps it. Classes are numbered by their places in the interface's list.
@@ -233,7 +265,7 @@ impl<'a> File<'a> {
     /// The interface of a command: the one that the next word names, or else the one named last.
     pub fn interface_of(&mut self, words: &mut Words<'_>, command: Span) -> Option<usize> {
         if let Some(word) = words.peek(0).map(|span| self.slice(span))
-            && let Some(at) = self.interfaces.iter().position(|interface| interface.name == word)
+            && let Some(at) = self.interfaces.iter().position(|interface| interface.device == word)
         {
             words.next();
             self.current = Some(at);

@@ -20,6 +20,8 @@ impl File<'_> {
             return self.error("missing-value", words.end, "a filter needs a class", None);
         };
         let class_name = self.slice(class_at);
+        // docs/reference/altq.md 10.1: a filter is for a class, or else for a conditioner.
+        let interface = self.input_with(interface, class_name).unwrap_or(interface);
         // Without a discipline the line of the interface had an error.
         let Some(discipline) = self.interfaces[interface].discipline else { return };
         if !discipline.has_classes() && discipline != Discipline::Null {
@@ -51,6 +53,13 @@ impl File<'_> {
         if self.in_order(interface, &filter) {
             self.interfaces[interface].filters.push(filter);
         }
+    }
+
+    /// Where the conditioners of an interface are, if one has this name and no class has it.
+    fn input_with(&self, interface: usize, name: &str) -> Option<usize> {
+        let input = self.interfaces[interface].input?;
+        let known = |at: usize| self.interfaces[at].names.get(name).is_some_and(|class| *class > 0);
+        (known(input) && !known(interface)).then_some(input)
     }
 
     /// Reads `[name NAME] [ruleno N]`.

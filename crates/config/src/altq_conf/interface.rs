@@ -1,12 +1,10 @@
 //! Executes `interface IF`, which a discipline and options follow in any order.
 
-use std::collections::HashMap;
-
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::QueueSpec;
 
 use super::conditioner::{LIMIT as LIMIT_CONDITIONER, UNSHAPED};
-use super::file::{self, DISCIPLINES, Discipline, Draft, File, Interface, Words};
+use super::file::{DISCIPLINES, Discipline, Draft, File, Interface, Words};
 use super::queues::{self, BUILT_IN, Defaults, RIO, packets, probability};
 use super::words;
 use crate::diagnostic::{Diagnostic, Span};
@@ -75,13 +73,32 @@ struct Queue {
     places: Vec<(&'static str, Span)>,
 }
 
+impl Queue {
+    fn new(levels: Defaults) -> Queue {
+        Queue {
+            limit: None,
+            weight: None,
+            ecn: None,
+            flowvalve: false,
+            levels,
+            maxpmark: MAXPMARK,
+            holdtime: HOLDTIME,
+            nqueues: None,
+            qsize: LIMIT_WFQ,
+            hash: None,
+            places: Vec::new(),
+        }
+    }
+}
+
 impl File<'_> {
     pub(super) fn interface(&mut self, words: &mut Words<'_>) {
         let Some(span) = words.next() else {
             return self.error("missing-value", words.end, "`interface` needs the name of an interface", None);
         };
         let name = self.slice(span);
-        if let Some(first) = self.interfaces.iter().find(|interface| interface.name == name) {
+        if let Some(first) = self.interfaces.iter().find(|interface| interface.device == name || interface.name == name)
+        {
             let error =
                 Diagnostic::error("duplicate-name", span, format!("there are two lines for the interface `{name}`"));
             let error = error.label(first.span, "the first");
@@ -91,25 +108,7 @@ impl File<'_> {
             let help = Some("a name is of up to 15 letters, digits, `_`, `.` and `-`".to_owned());
             return self.error("bad-value", span, format!("`{name}` is no name of an interface"), help);
         }
-        let mut interface = Interface {
-            name: name.to_owned(),
-            span,
-            discipline: None,
-            words: Vec::new(),
-            rate: 100_000_000,
-            mtu: file::mtu(name),
-            scheduler: Settings::new(),
-            tbrsize: None,
-            no_tbr: false,
-            no_control: false,
-            classes: Vec::new(),
-            names: HashMap::new(),
-            default: None,
-            control: None,
-            reservations: None,
-            filters: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut interface = Interface::new(name, span);
         // The discipline says which options there are, and may stand behind them.
         let written = words.rest().iter().copied().find(|at| DISCIPLINES.contains(&self.slice(*at)));
         let good = match written.map(|at| (at, Discipline::of(self.slice(at)))) {
@@ -141,21 +140,32 @@ impl File<'_> {
         self.interfaces.push(interface);
     }
 
+    /// Where the conditioners of an interface are: the interface itself if it has no discipline, else
+    /// the same interface once more, for what arrives there.
+    pub(super) fn input_of(&mut self, at: usize) -> usize {
+        let own = &self.interfaces[at];
+        if own.discipline == Some(Discipline::Null) {
+            return at;
+        }
+        if let Some(input) = own.input {
+            return input;
+        }
+        let mut name = format!("{}-in", own.name);
+        while self.interfaces.iter().any(|interface| interface.name == name) {
+            name.push_str("-in");
+        }
+        let mut input = Interface::new(&name, own.span);
+        (input.device, input.mtu, input.discipline) = (own.device.clone(), own.mtu, Some(Discipline::Null));
+        self.root(&mut input, Discipline::Null, Queue::new(self.defaults));
+        self.interfaces.push(input);
+        let input = self.interfaces.len() - 1;
+        self.interfaces[at].input = Some(input);
+        input
+    }
+
     /// Reads the options of an interface. False after an error.
     fn interface_options(&mut self, words: &mut Words<'_>, interface: &mut Interface, discipline: Discipline) -> bool {
-        let mut queue = Queue {
-            limit: None,
-            weight: None,
-            ecn: None,
-            flowvalve: false,
-            levels: self.defaults,
-            maxpmark: MAXPMARK,
-            holdtime: HOLDTIME,
-            nqueues: None,
-            qsize: LIMIT_WFQ,
-            hash: None,
-            places: Vec::new(),
-        };
+        let mut queue = Queue::new(self.defaults);
         let mut good = true;
         while let Some(at) = words.next() {
             let word = self.slice(at);

@@ -14,7 +14,7 @@ impl Interface {
     /// Makes a link from the interface. The root class becomes the root of the link if it has the
     /// interface's whole rate; otherwise it becomes a class below the link's root.
     pub fn lower(self, cbq_conf: bool) -> Link {
-        let Interface { name, rate, mtu, mut notes, .. } = self;
+        let Interface { name, device, rate, mtu, mut notes, .. } = self;
         let scheduler = self.discipline.map_or("fifo", Discipline::scheduler);
         // docs/reference/altq.md 3: packets for a class of hfsc that has classes below it go to the
         // default class.
@@ -95,8 +95,8 @@ impl Interface {
             places.push(filter.span);
         }
         Link {
-            name: name.clone(),
-            device: Some(Device::Interface { name, ingress: conditions }),
+            name,
+            device: Some(Device::Interface { name: device, ingress: conditions }),
             adapt: None,
             spec: LinkSpec {
                 rate: Rate::bit_s(rate),
