@@ -9,6 +9,7 @@ draw() { # FILE CASE OPTIONS
     shift 2
     "$altq" sim "$case" --plot "$out" "$@" >/dev/null
 }
+draw meters.svg plots/meters.toml --panels rate
 draw schedulers/cbq.svg borrow.toml --panels rate
 draw schedulers/drr.svg plots/drr.toml --panels rate
 draw schedulers/fairq.svg plots/fairq.toml --panels rate
@@ -23,6 +24,7 @@ draw queues/codel.svg plots/codel.toml --panels wait --overlay
 draw queues/drop_head.svg plots/plain.toml --panels wait --overlay
 draw queues/drop_tail.svg plots/plain.toml --panels wait,drops
 draw queues/fairq.svg plots/fairq-queue.toml --panels delay --overlay --by-flow
+draw queues/flowvalve.svg flowvalve.toml --panels rate --by-flow
 draw queues/fq_codel.svg plots/fq_codel.toml --panels wait --overlay --by-flow
 draw queues/hashed_wfq.svg plots/hashed_wfq.toml --panels rate --by-flow
 draw queues/pie.svg plots/pie.toml --panels wait --overlay
