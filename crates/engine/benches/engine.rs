@@ -6,8 +6,8 @@ use std::hint::black_box;
 use altq_engine::classify::{Address, BATCH, Classifier, Field, FlowHash, Rule, RuleSet, Term, Values};
 use altq_engine::headers::{Key, parse_ethernet};
 use altq_engine::schedule;
-use altq_engine::settings::{Settings, Value};
-use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, SchedulerSpec};
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 use altq_engine::{Engine, Packet};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -142,5 +142,68 @@ fn enqueue_dequeue(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, parse, classify, enqueue_dequeue);
+/// ALTQ's hashed queues and its conditioner, and what they are measured against: drr with ten
+/// classes.
+fn beside_drr(c: &mut Criterion) {
+    let link = |scheduler, classes: Vec<ClassSpec>| {
+        let spec = LinkSpec::new(Rate::mbit_s(10_000), SchedulerSpec::new(scheduler), classes);
+        Engine::new(&spec).expect("a link")
+    };
+    let class = |settings, queue| ClassSpec { parent: ROOT, settings, queue, scheduler: None };
+    let root = || class(Settings::new(), None);
+    let all = |settings: &Settings| {
+        let classes = (0..10).map(|_| class(settings.clone(), None));
+        link("fifo", std::iter::once(root()).chain(classes).collect())
+    };
+    let rate = |mbit| Value::Rate(Rate::mbit_s(mbit));
+    let bucket = Settings::new()
+        .with("meter", Value::Choice("bucket"))
+        .with("meter cir", rate(100))
+        .with("meter cbs", Value::Bytes(15_000))
+        .with("meter red", Value::Int(10));
+    let trtcm = Settings::new()
+        .with("meter", Value::Choice("trtcm"))
+        .with("meter cir", rate(100))
+        .with("meter cbs", Value::Bytes(15_000))
+        .with("meter pir", rate(300))
+        .with("meter pbs", Value::Bytes(30_000))
+        .with("meter yellow", Value::Int(12))
+        .with("meter red", Value::Int(14));
+    let tswtcm = Settings::new()
+        .with("meter", Value::Choice("tswtcm"))
+        .with("meter cir", rate(100))
+        .with("meter pir", rate(300))
+        .with("meter yellow", Value::Int(12))
+        .with("meter red", Value::Int(14));
+    let settings = Settings::new().with("hash", Value::Choice("flow"));
+    let hashed = QueueSpec { name: "hashed_wfq", limit: Limit::Bytes(1 << 20), settings };
+    let plain = || (0..10).map(|_| class(Settings::new(), None));
+    let engines = [
+        ("drr", link("drr", std::iter::once(root()).chain(plain()).collect())),
+        ("fifo", all(&Settings::new())),
+        ("hashed", link("fifo", vec![root(), class(Settings::new(), Some(hashed))])),
+        ("bucket", all(&bucket)),
+        ("trtcm", all(&trtcm)),
+        ("tswtcm", all(&tswtcm)),
+    ];
+    let mut group = c.benchmark_group("beside-drr");
+    group.throughput(Throughput::Elements(1));
+    for (name, mut engine) in engines {
+        let (classes, mut now) = (engine.numbers() as u32 - 1, 0);
+        // Ten packets wait, of ten classes or of ten flows.
+        for at in 0..10 {
+            engine.enqueue(now, 1 + at % classes, Packet { flow: at, ..Packet::new(at, 512) });
+        }
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                now += 410;
+                if let Some(departure) = engine.dequeue(now) {
+                    engine.enqueue(now, departure.class, departure.packet);
+                }
+            })
+        });
+    }
+}
+
+criterion_group!(benches, parse, classify, enqueue_dequeue, beside_drr);
 criterion_main!(benches);
