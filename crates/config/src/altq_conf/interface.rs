@@ -140,8 +140,8 @@ impl File<'_> {
         self.interfaces.push(interface);
     }
 
-    /// Where the conditioners of an interface are: the interface itself if it has no discipline, else
-    /// the same interface once more, for what arrives there.
+    /// Where the conditioners of an interface are: the interface itself if it has no discipline,
+    /// else the same interface once more, for what arrives there.
     pub(super) fn input_of(&mut self, at: usize) -> usize {
         let own = &self.interfaces[at];
         if own.discipline == Some(Discipline::Null) {
