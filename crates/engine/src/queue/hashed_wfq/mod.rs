@@ -294,7 +294,7 @@ impl Queue for HashedWfq {
         }
         let own = self.put(packet, store);
         // A queue's only packet that is dropped from the arriving packet's queue is that packet.
-        let reason = |at, list: &List| {
+        let reason = |at: u16, list: &List| {
             if at == own && list.packets() == 1 { DropReason::QueueFull } else { DropReason::HeadDropped }
         };
         while self.is_over() {
