@@ -12,6 +12,7 @@ SCHEDULERS = {  # their words; `classic` is cbq with ALTQ's estimator
     "drr": [],
     "priq": [],
     "fairq": [],
+    "jobs": ["30% limit 20..400", "30% separate"],
     "fifo": [],
 }
 TREES = ["cbq", "classic", "hfsc", "htb"]  # their classes have classes below them without another scheduler

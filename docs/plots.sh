@@ -16,6 +16,7 @@ draw schedulers/fairq.svg plots/fairq.toml --panels rate
 draw schedulers/fifo.svg plots/fifo.toml --panels rate,wait --by-flow
 draw schedulers/hfsc.svg hfsc.toml --panels rate
 draw schedulers/htb.svg htb.toml --panels rate
+draw schedulers/jobs.svg jobs.toml --panels wait
 draw schedulers/priq.svg plots/priq.toml --panels wait
 draw schedulers/wfq.svg plots/wfq.toml --panels rate
 draw queues/blue.svg plots/blue.toml --panels drops,wait

@@ -147,6 +147,29 @@ fn priorities_of_priq() {
     assert_eq!((red.name, red.limit, red.settings.flag("ecn")), ("red", Limit::Packets(50), true));
 }
 
+/// docs/reference/altq.md 8.3: JoBS, where -1 turns an option off.
+#[test]
+fn jobs() {
+    let link = link(
+        "interface em0 bandwidth 10M jobs qlimit 100 separate\n\
+         class jobs em0 gold NULL priority 0 adc 10000 alc 0.01 arc 2M rdc -1 rlc -1\n\
+         class jobs em0 silver NULL adc -1 priority 1 rdc 4 rlc 2\n\
+         class jobs em0 rest NULL priority 2 rdc 1 rlc 1 default\nfilter em0 gold 0 0 0 0 17\n\
+         filter em0 silver 0 0 0 0 6\n",
+    );
+    let own = &link.spec.scheduler;
+    assert_eq!((own.name, own.settings.int("limit"), own.settings.flag("separate")), ("jobs", Some(100), true));
+    let words = |class: &str| {
+        let class = link.class(class).unwrap() as usize;
+        link.spec.classes[class].settings.iter().collect::<Vec<_>>()
+    };
+    let (bound, loss, rate) = (Value::Time(10_000_000), Value::Fraction(10_000_000), Value::Rate(Rate::mbit_s(2)));
+    assert_eq!(words("gold"), [("priority", Value::Int(0)), ("adc", bound), ("alc", loss), ("arc", rate)]);
+    assert_eq!(words("silver"), [("priority", Value::Int(1)), ("rdc", Value::Int(4)), ("rlc", Value::Int(2))]);
+    assert_eq!(link.spec.default, link.class("rest"));
+    Engine::new(&link.spec).unwrap();
+}
+
 fn own_queue(options: &str) -> QueueSpec {
     let link = link(&format!("interface em0 bandwidth 10M {options}\n"));
     assert_eq!((link.spec.scheduler.name, link.spec.classes.len(), link.spec.default), ("fifo", 1, Some(ROOT)));

@@ -356,7 +356,13 @@ fn altq_conf_places() {
         ("interface em0 wfq hash ^dst", "bad-value", "dstaddr"),
         ("interface em0 wfq ^weight 50", "unknown-word", "`weight`"),
         ("interface em0 wfq ^hash", "missing-value", "srcport"),
-        ("interface em0 bandwidth 10M ^jobs", "not-built", "jobs"),
+        ("interface em0 jobs ^qlimit 10001", "out-of-range", "10000"),
+        ("JOBSclass jobs em0 ^a NULL adc 1000", "missing-word", "priority"),
+        ("JOBSclass jobs em0 a NULL priority 1 alc ^-0.5", "bad-value", "-1 for none"),
+        ("JOBSclass jobs em0 a NULL priority 1 rdc ^0", "bad-value", "1 to 1000"),
+        ("JOBSclass jobs em0 a NULL ^priority 0", "given-twice", "`def`"),
+        ("JOBSclass jobs em0 a ^def priority 1", "wrong-class", "side by side"),
+        ("JOBSclass jobs em0 a NULL priority 1 ^qlimit 5", "unknown-word", "jobs"),
         ("interface em0 hfsc ^efficient", "unknown-word", "`hfsc`"),
         ("interface em0 red ^thmi 5", "unknown-word", "`thmin`"),
         ("interface em0 rio ^flowvalve", "unknown-word", "flowvalve"),
@@ -418,7 +424,7 @@ fn altq_conf_places() {
         ("HEADclass cbq ^em1 a root pbandwidth 5", "unknown-interface", "em0"),
         ("HEADclass ^cbk em0 a root", "unknown-word", "`cbq`"),
         ("HEADclass ^priq em0 a root", "wrong-class", "class cbq"),
-        ("HEADclass ^jobs em0 a root", "not-built", "jobs"),
+        ("HEADclass ^jobs em0 a root", "wrong-class", "`cbq`"),
         ("HEADclass cbq em0 a root ^pbandwith 5", "unknown-word", "`pbandwidth`"),
         ("HEADclass cbq em0 a root pbandwidth ^101", "bad-value", "0 to 100"),
         ("HEADclass cbq em0 a root pbandwidth ^2.5", "bad-value", "whole"),
@@ -483,6 +489,7 @@ fn altq_conf_places() {
     for (text, code, says) in cases {
         let marked = text.replace("HEAD", head).replace("FULL", &full);
         let marked = marked.replace("HFSC", "interface em0 bandwidth 10M hfsc\n");
+        let marked = marked.replace("JOBS", "interface em0 jobs\nclass jobs em0 def NULL priority 0 default\n");
         let marked = marked.replace("CDNR", "interface em0\nconditioner em0 x ");
         let marked = marked.replace("PRIQ", "interface em0 bandwidth 10M priq\nclass priq em0 def NULL default\n");
         first(Language::Altq, &marked, code, says);

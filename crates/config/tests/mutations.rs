@@ -37,7 +37,8 @@ const DISCIPLINES: &str = "red 5 15 20\nrio 35 45 10 20 30 10 5 15 5\ninterface 
     interface em5 blue maxpmark 1000 holdtime 10000\ninterface em6 fifoq qlimit 20\n\
     interface em7 wfq nqueues 64 qsize 32K hash full\ninterface em8\n\
     conditioner em8 gold <trtcm 2M 16K 5M 32K <mark 0x28><tswtcm 1M 2M 500 <pass><mark 0x30><drop>><drop> colorblind>\n\
-    filter em8 gold 0 0 192.0.2.0 netmask 255.255.255.0 0 0\n";
+    filter em8 gold 0 0 192.0.2.0 netmask 255.255.255.0 0 0\ninterface em9 jobs qlimit 90 separate\n\
+    class jobs em9 a NULL priority 0 adc 5000 alc 0.1 rdc 4\nclass jobs em9 b NULL priority 1 arc 1M rlc -1 default\n";
 const WORDS: &[&str] = &[
     "{",
     "}",

@@ -21,6 +21,7 @@ const fn same(word: &'static str, before: &'static str, after: &'static str, why
 
 const CLASSIC: &str = "the classic estimator, which alone reads it, bounds no delay, and its rates are those of `rate`";
 const BORROWS: &str = "it says who gets what guarantees leave, and a promise counts on guarantees only";
+const NOTHING: &str = "jobs promises nothing: it gives bounds up where they cannot all hold";
 const PREFERS: &str = "fairq guarantees nothing and has no ceiling";
 const DROPS: &str = "what is dropped does not wait, and in the long run a rate alone counts";
 
@@ -96,6 +97,18 @@ const CLASS: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
+        "jobs",
+        "scheduler jobs class a { A } class b { default }",
+        &[
+            same("priority", "priority 1", "priority 5", NOTHING),
+            same("adc", "", "adc 5ms", NOTHING),
+            same("alc", "", "alc 0.1", NOTHING),
+            same("arc", "", "arc 2Mbit/s", NOTHING),
+            same("rdc", "", "rdc 4", NOTHING),
+            same("rlc", "", "rlc 4", NOTHING),
+        ],
+    ),
+    (
         "wfq",
         "scheduler wfq class a { A } class b { default }",
         &[
@@ -135,6 +148,11 @@ const SCHEDULER: &[(&str, &str, &[Row])] = &[
         "scheduler htb { A } class a { rate 2Mbit/s burst 60000 cburst 60000 } \
          class b { rate 4Mbit/s burst 60000 cburst 60000 default }",
         &[counts("r2q", "", "r2q 100")],
+    ),
+    (
+        "jobs",
+        "scheduler jobs { A } class a { adc 5ms } class b { default }",
+        &[same("limit", "limit 50", "limit 100", NOTHING), same("separate", "", "separate", NOTHING)],
     ),
     (
         "wfq",

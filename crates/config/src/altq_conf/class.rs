@@ -55,9 +55,6 @@ impl File<'_> {
                 let help = Some("its words stand behind `interface`".to_owned());
                 return self.error("wrong-class", discipline, message, help);
             }
-            None if DISCIPLINES.contains(&word) => {
-                return self.not_built(discipline, &format!("a class of `{word}`"));
-            }
             None => {
                 let help = did_you_mean(word, DISCIPLINES.iter().copied());
                 return self.error("unknown-word", discipline, format!("no discipline is called `{word}`"), help);
@@ -109,8 +106,8 @@ impl File<'_> {
                 return self.error("two-roots", parent, message, help);
             }
             word if is_root(word) => None,
-            word if of == Discipline::Priq => {
-                let message = format!("classes of priq stand side by side; this one is below `{word}`");
+            word if matches!(of, Discipline::Priq | Discipline::Jobs) => {
+                let message = format!("classes of {} stand side by side; this one is below `{word}`", of.name());
                 return self.error("wrong-class", parent, message, Some("write NULL as the parent".to_owned()));
             }
             word => match self.interfaces[interface].names.get(word) {
@@ -135,6 +132,7 @@ impl File<'_> {
         }
         match (of, parent_at) {
             (Discipline::Priq, _) => self.priq_class(words, interface, name),
+            (Discipline::Jobs, _) => self.jobs_class(words, interface, name),
             (Discipline::Hfsc, Some(parent)) => self.hfsc_class(words, interface, name, parent),
             _ => self.cbq_class(words, interface, name, parent_at),
         }

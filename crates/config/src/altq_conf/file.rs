@@ -25,12 +25,13 @@ pub enum Discipline {
     Rio,
     Blue,
     Wfq,
+    Jobs,
     /// None: the interface has conditioners only.
     Null,
 }
 
 impl Discipline {
-    /// The discipline that a word names; `None` for one that is not read.
+    /// The discipline that a word names.
     pub fn of(word: &str) -> Option<Discipline> {
         Some(match word {
             "cbq" | "cbq-wrr" | "cbq-prr" => Discipline::Cbq,
@@ -41,6 +42,7 @@ impl Discipline {
             "rio" => Discipline::Rio,
             "blue" => Discipline::Blue,
             "wfq" => Discipline::Wfq,
+            "jobs" => Discipline::Jobs,
             _ => return None,
         })
     }
@@ -56,6 +58,7 @@ impl Discipline {
             Discipline::Rio => "rio",
             Discipline::Blue => "blue",
             Discipline::Wfq => "wfq",
+            Discipline::Jobs => "jobs",
             Discipline::Null => "null",
         }
     }
@@ -66,13 +69,14 @@ impl Discipline {
             Discipline::Cbq => "cbq",
             Discipline::Hfsc => "hfsc",
             Discipline::Priq => "priq",
+            Discipline::Jobs => "jobs",
             _ => "fifo",
         }
     }
 
     /// Whether an interface of it has classes.
     pub fn has_classes(self) -> bool {
-        matches!(self, Discipline::Cbq | Discipline::Hfsc | Discipline::Priq)
+        matches!(self, Discipline::Cbq | Discipline::Hfsc | Discipline::Priq | Discipline::Jobs)
     }
 }
 
@@ -216,12 +220,6 @@ impl<'a> File<'a> {
 
     pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>, help: Option<String>) {
         self.findings.push(Diagnostic::error(code, span, message).help_if(help));
-    }
-
-    pub fn not_built(&mut self, span: Span, what: &str) {
-        let help =
-            "these are read: interface, class cbq, hfsc and priq, filter, filter6, red, rio, conditioner".to_owned();
-        self.error("not-built", span, format!("{what} is known, but not built yet"), Some(help));
     }
 
     /// Notes that a word is written. An error, and false, if it was written before.

@@ -31,8 +31,8 @@ impl File<'_> {
             return self.error("wrong-class", class_at, message, help);
         }
         let class = self.interfaces[interface].names.get(class_name).copied();
-        // The link itself is no class of priq, and no conditioner.
-        let own = matches!(discipline, Discipline::Priq | Discipline::Null);
+        // The link itself is no class of priq and jobs, and no conditioner.
+        let own = matches!(discipline, Discipline::Priq | Discipline::Jobs | Discipline::Null);
         let Some(class) = class.filter(|class| *class > 0 || !own) else {
             let names: Vec<String> = self.interfaces[interface].names.keys().cloned().collect();
             let help = did_you_mean(class_name, names.iter().map(String::as_str));

@@ -38,6 +38,9 @@ const LIMIT_FIFO: u32 = 50;
 const LIMIT_ACTIVE: u32 = 60;
 /// The limit of wfq, in bytes for all its queues (docs/reference/altq.md 8.1).
 const LIMIT_WFQ: u32 = 65_536;
+/// The packets of all classes of jobs together, and the most of them.
+const LIMIT_JOBS: u32 = 200;
+const MOST_JOBS: u32 = 10_000;
 /// Blue's denominator of the probability, and its hold time in microseconds
 /// (docs/reference/altq.md 7.4).
 const MAXPMARK: u64 = 4000;
@@ -54,6 +57,7 @@ fn options(discipline: Discipline) -> &'static [&'static str] {
         Discipline::Rio => RIO_WORDS,
         Discipline::Blue => BLUE,
         Discipline::Wfq => WFQ,
+        Discipline::Jobs => &["qlimit", "separate"],
     }
 }
 
@@ -111,15 +115,8 @@ impl File<'_> {
         let mut interface = Interface::new(name, span);
         // The discipline says which options there are, and may stand behind them.
         let written = words.rest().iter().copied().find(|at| DISCIPLINES.contains(&self.slice(*at)));
-        let good = match written.map(|at| (at, Discipline::of(self.slice(at)))) {
-            Some((at, None)) => {
-                let name = self.slice(at);
-                let help = "the disciplines that are read: cbq, hfsc, priq, fifoq, red, rio, blue, wfq";
-                let message = format!("the discipline `{name}` is known, but not built yet");
-                self.error("not-built", at, message, Some(help.to_owned()));
-                false
-            }
-            Some((_, Some(discipline))) => {
+        let good = match written.and_then(|at| Discipline::of(self.slice(at))) {
+            Some(discipline) => {
                 interface.discipline = Some(discipline);
                 self.interface_options(words, &mut interface, discipline)
             }
@@ -222,6 +219,10 @@ impl File<'_> {
                     interface.scheduler.set("efficient", Value::Flag);
                     true
                 }
+                "separate" => {
+                    interface.scheduler.set("separate", Value::Flag);
+                    true
+                }
                 "no-tbr" => {
                     interface.no_tbr = true;
                     true
@@ -235,6 +236,14 @@ impl File<'_> {
         }
         if discipline == Discipline::Cbq {
             interface.scheduler.set("estimator", Value::Choice("classic"));
+        }
+        if let (Discipline::Jobs, Some(limit)) = (discipline, queue.limit.filter(|limit| *limit != LIMIT_JOBS)) {
+            if limit > MOST_JOBS {
+                let at = interface.words.iter().find(|(word, _)| *word == "queue").map_or(interface.span, |(_, at)| *at);
+                self.error("out-of-range", at, format!("jobs holds at most {MOST_JOBS} packets"), None);
+                good = false;
+            }
+            interface.scheduler.set("limit", Value::Int(limit.into()));
         }
         if interface.no_tbr
             && let Some((_, size)) = interface.words.iter().find(|(word, _)| *word == "regulator")
@@ -375,7 +384,7 @@ impl File<'_> {
         }
         let queue = match discipline {
             Discipline::Cbq => return,
-            Discipline::Hfsc | Discipline::Priq => None,
+            Discipline::Hfsc | Discipline::Priq | Discipline::Jobs => None,
             Discipline::Null => {
                 for (word, place) in &interface.words {
                     let message = format!(
@@ -408,7 +417,7 @@ impl File<'_> {
             _ => Some(self.own_queue(discipline, &words)),
         };
         // docs/reference/altq.md 10: the root class of hfsc is there by itself, and has this name.
-        // Classes of priq have none above them.
+        // Classes of priq and jobs have none above them.
         let name = if discipline == Discipline::Hfsc { "root" } else { interface.name.as_str() }.to_owned();
         interface.names.insert(name.clone(), 0);
         interface.classes.push(Draft {
@@ -423,7 +432,7 @@ impl File<'_> {
             made: true,
             queue,
         });
-        if !matches!(discipline, Discipline::Hfsc | Discipline::Priq) {
+        if !matches!(discipline, Discipline::Hfsc | Discipline::Priq | Discipline::Jobs) {
             interface.default = Some(0);
         }
     }

@@ -12,6 +12,7 @@ mod file;
 mod filter;
 mod hfsc;
 mod interface;
+mod jobs;
 mod lower;
 mod priq;
 mod queues;

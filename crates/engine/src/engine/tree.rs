@@ -361,13 +361,16 @@ impl Engine {
     pub(super) fn inherit(&mut self, heir: ClassId, mut packet: Packet) {
         let leaf = self.leaves[heir as usize];
         if leaf.kind == Kind::Stateful {
-            return self.enqueue_stateful(heir, &mut packet);
-        }
-        if !leaf.fits(packet.len) {
+            self.enqueue_stateful(heir, &mut packet);
+        } else if leaf.fits(packet.len) {
+            let first = self.append(heir, &packet);
+            self.report_queued(leaf.scheduler, leaf.slot, packet.wire, first);
+        } else {
             return self.count_drop(heir, packet, DropReason::QueueFull);
         }
-        let first = self.append(heir, &packet);
-        self.report_queued(leaf.scheduler, leaf.slot, packet.wire, first);
+        if self.wants_arrivals {
+            self.drop_victims(leaf.scheduler);
+        }
     }
 
     pub(super) fn set_queue(&mut self, now: Nanos, class: ClassId, spec: &QueueSpec) -> Result<(), SpecError> {
@@ -394,16 +397,17 @@ impl Engine {
         }
         // Drop-tail drops the newest packets first.
         while self.leaves[class as usize].over() {
-            self.drop_tail(class);
+            self.drop_tail(class, DropReason::LimitLowered);
         }
         Ok(())
     }
 
-    /// Drops the last packet of a queue. Linear in the queue: only a lowered limit does this.
-    pub(super) fn drop_tail(&mut self, class: ClassId) {
+    /// Drops the last packet of a plain queue. Linear in the queue: only for a lowered limit, and
+    /// for schedulers that name [victims](crate::schedule::Scheduler::victim).
+    pub(super) fn drop_tail(&mut self, class: ClassId, reason: DropReason) {
         let leaf = self.leaves[class as usize];
         if leaf.packets == 1 {
-            return self.drop_from_head(class, DropReason::LimitLowered);
+            return self.drop_from_head(class, reason);
         }
         let before = self.slab.before(leaf.head, leaf.tail);
         let (_, wire, ..) = self.slab.first(leaf.tail, &self.overhead);
@@ -414,7 +418,7 @@ impl Engine {
         leaf.packets -= 1;
         leaf.bytes -= packet.len;
         let (mut node, mut slot) = (leaf.scheduler, leaf.slot);
-        self.count_drop(class, packet, DropReason::LimitLowered);
+        self.count_drop(class, packet, reason);
         loop {
             let n = &mut self.nodes[node as usize];
             n.backlog -= 1;

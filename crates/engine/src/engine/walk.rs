@@ -74,7 +74,8 @@ impl Engine {
         if self.may_refuse
             && let Admit::Drop(reason) = self.ask_admission(node, slot, packet.wire)
         {
-            return self.count_drop(class, packet, reason);
+            self.count_drop(class, packet, reason);
+            return self.drop_victims(node);
         }
         if kind == Kind::Stateful {
             self.enqueue_stateful(class, &mut packet);
@@ -83,6 +84,26 @@ impl Engine {
             self.report_queued(node, slot, packet.wire, first);
         } else {
             self.overflow(class, packet);
+        }
+        if self.wants_arrivals {
+            self.drop_victims(node);
+        }
+    }
+
+    /// Drops the packets that the schedulers from a class upwards name after an arrival.
+    pub(super) fn drop_victims(&mut self, mut node: u32) {
+        loop {
+            while let Some((slot, reason)) = self.nodes[node as usize].inner.victim() {
+                let class = self.nodes[node as usize].class(slot);
+                let leaf = self.leaves.get(class as usize);
+                if leaf.is_some_and(|leaf| leaf.kind != Kind::Stateful && leaf.packets > 0) {
+                    self.drop_tail(class, reason);
+                }
+            }
+            if node == 0 {
+                return;
+            }
+            node = self.places[self.nodes[node as usize].class as usize].scheduler;
         }
     }
 

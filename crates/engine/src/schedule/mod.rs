@@ -18,6 +18,7 @@ mod fifo;
 mod hfsc;
 mod hierarchical_wheel;
 pub mod htb;
+mod jobs;
 mod priq;
 pub mod promise;
 mod timer_heap;
@@ -45,8 +46,17 @@ pub const ROOT_SLOT: Slot = 0;
 pub const NOBODY: Slot = Slot::MAX;
 
 /// All schedulers.
-pub const SCHEDULERS: &[&Entry] =
-    &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &fairq::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
+pub const SCHEDULERS: &[&Entry] = &[
+    &cbq::ENTRY,
+    &hfsc::ENTRY,
+    &fifo::ENTRY,
+    &drr::ENTRY,
+    &fairq::ENTRY,
+    &priq::ENTRY,
+    &htb::ENTRY,
+    &wfq::ENTRY,
+    &jobs::ENTRY,
+];
 
 /// The scheduler where a policy names none. It treats all classes alike.
 pub const PLAIN: &Entry = &fifo::ENTRY;
@@ -154,6 +164,14 @@ pub trait Scheduler: Send {
     /// A packet of `len` bytes was queued. With `first` it is the class's first packet; other
     /// packets are reported only if [`wants_arrivals`](Scheduler::wants_arrivals).
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool);
+
+    /// A class whose last packet is to be dropped now, and why. Asked after a packet was queued,
+    /// until there is none; only if [`wants_arrivals`](Scheduler::wants_arrivals). The class must
+    /// not [guess](Scheduler::guesses). [`tail_lost`](Scheduler::tail_lost) follows, or
+    /// [`head_lost`](Scheduler::head_lost) if the class has no packets then.
+    fn victim(&mut self) -> Option<(Slot, DropReason)> {
+        None
+    }
 
     /// The first packet of the class was dropped. `next` is the length of its first packet now,
     /// `None` if it has none any more.

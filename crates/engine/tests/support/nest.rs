@@ -58,7 +58,7 @@ pub fn words(scheduler: &str, at: usize, rate: u64, percent: u64, limited: bool)
 
 /// Whether this scheduler can limit a class, so that the link may idle while the class has packets.
 pub fn limits(scheduler: &str) -> bool {
-    !matches!(scheduler, "fifo" | "drr" | "priq" | "fairq")
+    !matches!(scheduler, "fifo" | "drr" | "priq" | "fairq" | "jobs")
 }
 
 /// Whether this scheduler is work-conserving if none of its classes is limited or below another.
