@@ -215,7 +215,8 @@ impl Model {
 
     fn constraints(&mut self, now: u64, dropped: &mut Vec<u32>) {
         let link = self.link();
-        let mut rates: Vec<f64> = self.classes.iter().map(|class| if class.busy() { class.rate } else { 0.0 }).collect();
+        let rate = |class: &Class| if class.busy() { class.rate } else { 0.0 };
+        let mut rates: Vec<f64> = self.classes.iter().map(rate).collect();
         let mut surplus: Vec<f64> = Vec::new();
         for class in &self.classes {
             let mut spare = class.rate;

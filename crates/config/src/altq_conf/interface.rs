@@ -239,7 +239,8 @@ impl File<'_> {
         }
         if let (Discipline::Jobs, Some(limit)) = (discipline, queue.limit.filter(|limit| *limit != LIMIT_JOBS)) {
             if limit > MOST_JOBS {
-                let at = interface.words.iter().find(|(word, _)| *word == "queue").map_or(interface.span, |(_, at)| *at);
+                let place = interface.words.iter().find(|(word, _)| *word == "queue");
+                let at = place.map_or(interface.span, |(_, at)| *at);
                 self.error("out-of-range", at, format!("jobs holds at most {MOST_JOBS} packets"), None);
                 good = false;
             }

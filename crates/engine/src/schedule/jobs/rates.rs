@@ -231,7 +231,7 @@ impl Solver {
         class.arrived += len;
         class.accepted += len;
         class.packets += 1.0;
-        class.loss = if class.arrived > class.accepted { (class.arrived - class.accepted) / class.arrived } else { 0.0 };
+        class.loss = ((class.arrived - class.accepted) / class.arrived.max(1.0)).max(0.0);
     }
 
     /// The packet that has arrived is dropped.
