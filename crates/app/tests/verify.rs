@@ -503,3 +503,49 @@ fn qdiscs_of_a_running_altq_are_found_and_set_up_again() {
     is_clean(&running);
     running.end();
 }
+
+/// What runs keeps its own promises, and not those of a file that promises more. A host that cannot
+/// keep time tells nothing.
+#[test]
+fn a_probe_passes_on_what_runs_and_fails_on_what_was_promised() {
+    let Some(world) = world() else { return };
+    let policy = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
+        class voice { share 20% }  class bulk { share 30%  borrow }  class rest { share 50%  borrow  default } }\n";
+    let Some(running) = Running::start(&world, "verify-probe", policy, &[]) else { return };
+    let wrong = running.folder.join("wrong.altq");
+    std::fs::write(&wrong, policy.replace("share 20%", "share 40%").replace("share 50%", "share 30%")).unwrap();
+    // The exit code, the names of the expectations that fail, and whether the result is valid.
+    let probe = |more: &[&str]| {
+        let output = running.ask(&[&["verify", "--probe", "--for", "2s", "--json"][..], more].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if matches!(output.status.code(), Some(6 | 7)) {
+            eprintln!("SKIPPED: {error}");
+            return None;
+        }
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {error}"));
+        assert_eq!(result["schema"], "altq.result/1");
+        let all = result["expectations"].as_array().unwrap().clone();
+        assert!(all.len() >= 4, "{all:?}");
+        let failed = all.iter().filter(|one| one["pass"] != true);
+        let failed: Vec<String> = failed.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        Some((output.status.code(), failed, result["valid"] == true))
+    };
+    for (more, failed) in [(&[][..], &[][..]), (&[wrong.to_str().unwrap()], &["voice: guarantee 4Mbit/s"])] {
+        let mut tries = 0;
+        loop {
+            let Some((code, found, valid)) = probe(more) else { return };
+            tries += 1;
+            if valid && found == failed {
+                assert_eq!(code, Some(if failed.is_empty() { 0 } else { 3 }));
+                break;
+            }
+            if tries == 4 {
+                assert!(!valid, "{more:?}: {found:?}");
+                eprintln!("SKIPPED: this host cannot keep time");
+                break;
+            }
+        }
+        eprintln!("probed: {failed:?}");
+    }
+    running.end();
+}

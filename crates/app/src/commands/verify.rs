@@ -6,6 +6,8 @@
 
 mod compared;
 mod place;
+#[cfg(feature = "experiments")]
+mod probe;
 mod shown;
 
 use std::path::{Path, PathBuf};
@@ -36,9 +38,19 @@ pub struct Args {
     language: Option<Language>,
     #[command(flatten)]
     socket: Socket,
-    /// Prints JSON (altq.verify/1)
+    /// Prints JSON (altq.verify/1; with --probe a line of altq.result/1 for each link)
     #[arg(long)]
     json: bool,
+    /// Sends marked traffic through each class, in network namespaces, and compares what each gets
+    /// with what it is promised
+    #[cfg(feature = "experiments")]
+    #[arg(long)]
+    probe: bool,
+    /// For how long each link is probed [default: 5s]
+    #[cfg(feature = "experiments")]
+    #[arg(long = "for", value_name = "TIME", requires = "probe")]
+    #[arg(value_parser = altq_config::literal::time_with_unit)]
+    duration: Option<altq_engine::units::Nanos>,
 }
 
 /// The policy of a file.
@@ -60,6 +72,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             None => return Ok(Exit::Usage),
         },
     };
+    #[cfg(feature = "experiments")]
+    if args.probe {
+        let time = args.duration.unwrap_or(probe::USUAL);
+        return probe::run(&args.socket, file.as_ref().map(|file| &file.policy), time, args.json);
+    }
     let mut client = match args.socket.connect() {
         Ok(client) => client,
         Err(fault) => return without(args, file.as_ref(), &fault),
