@@ -162,8 +162,7 @@ impl Interface {
             others: [u32; 3],
         }
         let (modes, ports, packets, crossed, others) = ([0; 2], [0; 6], [0; 2], [0; 2], [0; 3]);
-        let mut settings =
-            Settings { cmd: GSET, modes, speed: 0, ports, packets, speed_high: 0, crossed, others };
+        let mut settings = Settings { cmd: GSET, modes, speed: 0, ports, packets, speed_high: 0, crossed, others };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut settings).cast();
         // SAFETY: for ETHTOOL_GSET the kernel reads and writes one ethtool_cmd of 44 bytes behind

@@ -192,11 +192,7 @@ pub fn older() -> Found {
 
 /// Whether the program that runs is this one. `process` runs it; 0: that is not known.
 pub fn version(runs: &Runs, process: i32) -> Option<Found> {
-    let found = if runs.version == VERSION {
-        another_build(process)?
-    } else {
-        format!("version {}", runs.version)
-    };
+    let found = if runs.version == VERSION { another_build(process)? } else { format!("version {}", runs.version) };
     Some(Found::new("version", "altq run", [format!("version {VERSION}"), found], START_AGAIN))
 }
 
