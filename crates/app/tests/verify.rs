@@ -25,6 +25,9 @@ const POLICY: &str = "link up { device a  rate 100Mbit/s  scheduler cbq
 link down { device a ingress  rate 100Mbit/s  scheduler fifo  class all { default } }
 ";
 
+/// A link that does not run.
+const MORE: &str = "link more { device b  rate 1Mbit/s  scheduler fifo  class all { default } }\n";
+
 /// As [`POLICY`] by the kernel's own qdiscs, on `eth0`.
 const KERNEL: &str = "link wan { device eth0  path kernel  rate 10Mbit/s  scheduler htb
     class voice { rate 2Mbit/s  prio 0 }
@@ -170,6 +173,7 @@ fn a_file_that_says_something_else_is_found() {
     for (text, place, found) in [
         (POLICY.replace("share 20%", "share 21%"), "link up, class voice", "rate 20Mbit/s"),
         (POLICY.replace("class bulk { share 30%  borrow }", ""), "link up, class bulk", "rate 30Mbit/s"),
+        (format!("{POLICY}{MORE}"), "link more", "it does not run"),
         ("link up { rate }".to_owned(), "p.altq", "error"),
     ] {
         std::fs::write(&file, &text).unwrap();
@@ -185,10 +189,9 @@ fn a_file_that_says_something_else_is_found() {
                class rest { rate 40Mbit/s default } match dport 7 -> voice }\nlink down";
     let from = POLICY.find("scheduler cbq").unwrap();
     let to = POLICY.find("link down").unwrap() + "link down".len();
-    let more = "link more { device b  rate 1Mbit/s  scheduler fifo  class all { default } }\n";
     for (text, place, found) in [
         (format!("{}{htb}{}", &POLICY[..from], &POLICY[to..]), "link up", "scheduler cbq"),
-        (POLICY.to_owned() + more, "link more", "it does not run"),
+        (format!("{POLICY}{MORE}"), "link more", "it does not run"),
         (POLICY[..to - "link down".len()].to_owned(), "link down", "it runs"),
         (POLICY.replace("device a  rate", "device b  rate"), "link up", "device a"),
     ] {
@@ -254,8 +257,11 @@ fn what_is_changed_on_the_host_is_found_and_put_right() {
     }
     // A rule of somebody else comes before altq's.
     if by_nft {
-        shell(&running, "nft 'add table inet ids; add chain inet ids c { type filter hook prerouting priority -200; }; \
-            add rule inet ids c queue num 5 bypass'");
+        shell(
+            &running,
+            "nft 'add table inet ids; add chain inet ids c { type filter hook prerouting priority -200; }; \
+            add rule inet ids c queue num 5 bypass'",
+        );
     } else {
         shell(&running, "iptables -w -t mangle -I PREROUTING -j NFQUEUE --queue-num 5 --queue-bypass");
     }
@@ -397,6 +403,32 @@ fn another_version_is_found() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// The altq that runs is another build than the one that looks, of the same version.
+#[test]
+fn another_build_is_found() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "verify-build", POLICY, &["--supervise", "--user", "nobody"]) else {
+        return;
+    };
+    let other = running.folder.join("altq");
+    let mut program = std::fs::read(env!("CARGO_BIN_EXE_altq")).unwrap();
+    let verify = |program: &[u8]| {
+        std::fs::write(&other, program).unwrap();
+        shell(&running, &format!("chmod 755 {}", other.display()));
+        let mut command = Command::new(&other);
+        Said::read(
+            &command.args(["verify", "--json", "--socket"]).arg(running.folder.join("altq.sock")).output().unwrap(),
+        )
+    };
+    // A copy is the same build.
+    let said = verify(&program);
+    assert_eq!((said.code, said.differences), (Some(0), Vec::new()));
+    program.push(0);
+    verify(&program).found("version", "altq run", "another build of it: ");
+    eprintln!("found: another build");
+    running.end();
+}
+
 /// What a program prints in a namespace.
 fn run(namespace: &Namespace, program: &str, arguments: &str) -> String {
     let output = namespace.run(|| Command::new(program).args(arguments.split(' ')).output()).unwrap();
@@ -504,19 +536,11 @@ fn qdiscs_of_a_running_altq_are_found_and_set_up_again() {
     running.end();
 }
 
-/// What runs keeps its own promises, and not those of a file that promises more. A host that cannot
-/// keep time tells nothing.
-#[test]
-fn a_probe_passes_on_what_runs_and_fails_on_what_was_promised() {
-    let Some(world) = world() else { return };
-    let policy = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
-        class voice { share 20% }  class bulk { share 30%  borrow }  class rest { share 50%  borrow  default } }\n";
-    let Some(running) = Running::start(&world, "verify-probe", policy, &[]) else { return };
-    let wrong = running.folder.join("wrong.altq");
-    std::fs::write(&wrong, policy.replace("share 20%", "share 40%").replace("share 50%", "share 30%")).unwrap();
-    // The exit code, the names of the expectations that fail, and whether the result is valid.
-    let probe = |more: &[&str]| {
-        let output = running.ask(&[&["verify", "--probe", "--for", "2s", "--json"][..], more].concat());
+/// What `altq verify --probe` says of the only link: its exit code, which expectations fail, and of
+/// how many. A host that could not keep time is asked again, and then tells nothing: `None`.
+fn probed(ask: impl Fn(&[&str]) -> std::process::Output) -> Option<(Option<i32>, Vec<String>, usize)> {
+    for _ in 0..4 {
+        let output = ask(&["verify", "--probe", "--for", "2s", "--json"]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         if matches!(output.status.code(), Some(6 | 7)) {
             eprintln!("SKIPPED: {error}");
@@ -524,28 +548,76 @@ fn a_probe_passes_on_what_runs_and_fails_on_what_was_promised() {
         }
         let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {error}"));
         assert_eq!(result["schema"], "altq.result/1");
-        let all = result["expectations"].as_array().unwrap().clone();
-        assert!(all.len() >= 4, "{all:?}");
-        let failed = all.iter().filter(|one| one["pass"] != true);
-        let failed: Vec<String> = failed.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
-        Some((output.status.code(), failed, result["valid"] == true))
-    };
-    for (more, failed) in [(&[][..], &[][..]), (&[wrong.to_str().unwrap()], &["voice: guarantee 4Mbit/s"])] {
-        let mut tries = 0;
-        loop {
-            let Some((code, found, valid)) = probe(more) else { return };
-            tries += 1;
-            if valid && found == failed {
-                assert_eq!(code, Some(if failed.is_empty() { 0 } else { 3 }));
-                break;
-            }
-            if tries == 4 {
-                assert!(!valid, "{more:?}: {found:?}");
-                eprintln!("SKIPPED: this host cannot keep time");
-                break;
-            }
+        if result["valid"] != true {
+            assert_eq!(output.status.code(), Some(3));
+            continue;
         }
-        eprintln!("probed: {failed:?}");
+        let all = result["expectations"].as_array().unwrap();
+        for one in all {
+            eprintln!("{}: measured {}, expected {}, {}", one["name"], one["measured"], one["expected"], one["pass"]);
+        }
+        let failed = all.iter().filter(|one| one["pass"] != true);
+        let failed = failed.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        return Some((output.status.code(), failed, all.len()));
     }
+    eprintln!("SKIPPED: this host cannot keep time");
+    None
+}
+
+/// Three classes, one of which may not borrow.
+const PROBED: &str = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
+    class voice { share 20% }  class bulk { share 30%  borrow }  class rest { share 50%  borrow  default } }
+";
+
+/// What runs keeps its own promises, and not those of a file that promises more, or less.
+#[test]
+fn a_probe_passes_on_what_runs_and_fails_on_what_was_promised() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "verify-probe", PROBED, &[]) else { return };
+    let file = running.folder.join("other.altq");
+    let path = file.to_str().unwrap().to_owned();
+    let ask = |text: Option<&str>| {
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let more: Vec<&str> = text.iter().map(|_| path.as_str()).collect();
+        probed(|arguments| running.ask(&[arguments, &more].concat()))
+    };
+    // Guarantees of all classes, and the ceiling of the one that may not borrow.
+    let Some(found) = ask(None) else { return };
+    assert_eq!(found, (Some(0), vec![], 4));
+    // More is promised than runs.
+    let more = PROBED.replace("share 20%", "share 40%").replace("share 50%", "share 30%");
+    let Some(found) = ask(Some(&more)) else { return };
+    assert_eq!(found, (Some(3), vec!["voice: guarantee 4Mbit/s".to_owned()], 4));
+    // A class gets more than it may: it has a ceiling in the file, and borrows where it runs.
+    let less = PROBED.replace("share 30%  borrow", "share 10%  borrow  ceiling 2Mbit/s");
+    let Some(found) = ask(Some(&less)) else { return };
+    assert_eq!(found, (Some(3), vec!["bulk: ceiling 2Mbit/s".to_owned()], 5));
     running.end();
+}
+
+/// A policy that promises more than there is does not keep its own promises.
+#[test]
+fn a_probe_of_a_policy_that_promises_more_than_there_is_fails() {
+    let folder = std::env::temp_dir().join(format!("altq-verify-probed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, socket) = (folder.join("p.altq"), folder.join("none.sock"));
+    let ask = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        probed(|arguments| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+            command.args(arguments).arg(&file).arg("--socket").arg(&socket).output().unwrap()
+        })
+    };
+    let right = PROBED.replace("device bridge a b", "");
+    let wrong = right.replace("rate 10Mbit/s", "rate 10Mbit/s  overcommit").replace("share 20%", "share 60%");
+    if let Some(found) = ask(&right) {
+        assert_eq!(found, (Some(0), vec![], 4));
+    }
+    if let Some((code, failed, _)) = ask(&wrong) {
+        // 140 % are promised, so somebody gets less than 100 / 140 of it.
+        assert!(code == Some(3) && failed.iter().any(|name| name.contains("guarantee")), "{code:?} {failed:?}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }

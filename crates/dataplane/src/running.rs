@@ -410,8 +410,9 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, senders, standing, set_up, realtime, processors, loops, probes, awake, seen, .. } =
-            self;
+        let Starting {
+            stop, notes, senders, standing, set_up, realtime, processors, loops, probes, awake, seen, ..
+        } = self;
         let (send, reports) = mpsc::channel();
         let (show, snapshots) = snapshots::channel();
         let (say, said) = mpsc::channel();

@@ -1,14 +1,16 @@
 //! What `altq verify` is told of what runs: the policy, what the loops have of it, and what was set
 //! up on the host (docs/verify.md).
 
+use std::ops::Range;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use altq_config::{Link, Path};
 use altq_control::runs::{Device, Guard, LinkRuns, Runs, Steering};
 use altq_dataplane::nfqueue::steer::{Fail, Firewall};
 use altq_dataplane::verify::{SetUp, Steered};
-use altq_engine::spec::ClassId;
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::Rate;
 use altq_engine::{ClassShown, Engine};
 
 use super::live::{Live, State};
@@ -17,9 +19,10 @@ use super::live::{Live, State};
 const PIECE: usize = 512;
 /// How long a loop may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A loop makes the changes of one request in each of its turns. What it has not made yet it makes
-/// within this time.
-const TURNS: (usize, Duration) = (20, Duration::from_millis(10));
+/// A loop makes the changes of one request in each of its turns. It is looked at every `TURN`, until
+/// `SETTLED` is over, whether it has made those that it had not made yet.
+const TURN: Duration = Duration::from_millis(10);
+const SETTLED: Duration = Duration::from_millis(200);
 /// The most things that are said of a loop.
 const SAID: usize = 20;
 
@@ -89,47 +92,63 @@ fn steering(steered: Steered) -> Steering {
     }
 }
 
-/// What the loop of a link has otherwise than the trial, which was asked for the same, when it has
-/// made all that it was told.
+/// What the loop of a link has otherwise than the trial, which was asked for the same. The loop may
+/// have changes to make, so what differs is looked at again for a while.
 fn settled(live: &Live, link: &Link, trial: &Engine) -> Result<Vec<String>, String> {
-    let mut found = differs(live, link, trial)?;
-    for _ in 0..TURNS.0 {
-        if found.is_empty() {
+    let (begun, mut found) = (Instant::now(), Vec::new());
+    let numbers = ask(live, &link.name, Engine::numbers)?;
+    let most = numbers.max(trial.numbers());
+    let piece = |from: usize| from as ClassId..most.min(from + PIECE) as ClassId;
+    let mut pieces: Vec<Range<ClassId>> = (0..most).step_by(PIECE).map(piece).collect();
+    for turn in 0.. {
+        if turn > 0 {
+            std::thread::sleep(TURN);
+        }
+        found.clear();
+        let rate = ask(live, &link.name, Engine::rate)?;
+        found.extend(another_rate(link, trial.rate(), rate));
+        let mut left = Vec::new();
+        for piece in pieces {
+            let differs = differs(live, link, trial, piece.clone())?;
+            if !differs.is_empty() {
+                found.extend(differs);
+                left.push(piece);
+            }
+        }
+        if found.is_empty() || turn > 0 && begun.elapsed() > SETTLED {
             break;
         }
-        std::thread::sleep(TURNS.1);
-        found = differs(live, link, trial)?;
+        pieces = left;
     }
     Ok(found)
 }
 
-fn differs(live: &Live, link: &Link, trial: &Engine) -> Result<Vec<String>, String> {
-    let (rate, numbers) = ask(live, &link.name, |engine| (engine.rate(), engine.numbers()))?;
-    let mut found = Vec::new();
+/// What is said of the rate at which a loop shapes, if it is another one than was asked for.
+fn another_rate(link: &Link, asked: Rate, rate: Rate) -> Option<String> {
     let wrong = match &link.adapt {
         Some(adapt) => (rate < adapt.from || rate > adapt.to).then(|| format!("{} to {}", adapt.from, adapt.to)),
-        None => (rate != trial.rate()).then(|| trial.rate().to_string()),
+        None => (rate != asked).then(|| asked.to_string()),
     };
-    found.extend(wrong.map(|asked| format!("the loop shapes at {rate}, not at {asked}")));
-    let most = numbers.max(trial.numbers());
-    for from in (0..most).step_by(PIECE) {
-        let piece = from as ClassId..most.min(from + PIECE) as ClassId;
-        let all = piece.clone();
-        let shown: Vec<Option<ClassShown>> =
-            ask(live, &link.name, move |engine| all.map(|class| engine.shown(class)).collect())?;
-        for (class, has) in piece.zip(shown) {
-            // The rate of the link is told above.
-            let rate = |mut shown: ClassShown| {
-                if class == altq_engine::spec::ROOT {
-                    shown.rate = link.spec.rate;
-                }
-                shown
-            };
-            let (has, asked) = (has.map(rate), trial.shown(class).map(rate));
-            found.extend(apart(link, class, asked.as_ref(), has.as_ref()));
-        }
-    }
-    Ok(found)
+    wrong.map(|asked| format!("the loop shapes at {rate}, not at {asked}"))
+}
+
+/// What a loop has of some of its classes otherwise than the trial.
+fn differs(live: &Live, link: &Link, trial: &Engine, classes: Range<ClassId>) -> Result<Vec<String>, String> {
+    let all = classes.clone();
+    let shown: Vec<Option<ClassShown>> =
+        ask(live, &link.name, move |engine| all.map(|class| engine.shown(class)).collect())?;
+    let differs = classes.zip(shown).filter_map(|(class, has)| {
+        // The rate of the link is compared apart.
+        let rate = |mut shown: ClassShown| {
+            if class == ROOT {
+                shown.rate = link.spec.rate;
+            }
+            shown
+        };
+        let (has, asked) = (has.map(rate), trial.shown(class).map(rate));
+        apart(link, class, asked.as_ref(), has.as_ref())
+    });
+    Ok(differs.collect())
 }
 
 /// Has the loop of a link answer a question about its engine.
@@ -175,7 +194,6 @@ fn apart(link: &Link, class: ClassId, asked: Option<&ClassShown>, has: Option<&C
 mod tests {
     use altq_config::{Language, parse_str};
     use altq_engine::Change;
-    use altq_engine::units::Rate;
 
     use super::*;
 
@@ -205,5 +223,9 @@ mod tests {
         let nobody = apart(link, 9, None, Some(&extra));
         assert_eq!(nobody.as_deref(), Some("the loop has a class of the number 9, which nobody asked for"));
         assert_eq!(apart(link, 9, None, None), None);
+        let (asked, rate) = (Rate::bit_s(10_000_000), Rate::bit_s(9_000_000));
+        assert_eq!(another_rate(link, asked, asked), None);
+        let said = another_rate(link, asked, rate);
+        assert_eq!(said.as_deref(), Some("the loop shapes at 9Mbit/s, not at 10Mbit/s"));
     }
 }

@@ -11,7 +11,7 @@ use altq_control::runs::{LinkRuns, Runs};
 use altq_control::{Code, Fault};
 use altq_dataplane::kernel::Detached;
 use altq_dataplane::nfqueue::steer::{Fail, Firewall, Steer};
-use altq_dataplane::verify::{Difference, Guard, Settings, SetUp, Steered};
+use altq_dataplane::verify::{Difference, Guard, SetUp, Settings, Steered};
 use serde::Serialize;
 
 /// The version of this program.
@@ -84,14 +84,7 @@ impl<'a> Asked<'a> {
     pub fn links_apart(&self, runs: &Runs) -> Vec<Found> {
         let Asked::File(path, policy) = self else { return Vec::new() };
         let fix = format!("a new start: end `altq run`, then altq run {}", path.display());
-        let mut found = Vec::new();
-        let chosen = |name: &str| runs.only.as_ref().is_none_or(|only| only == name);
-        for link in policy.links.iter().filter(|link| link.device.is_some() && chosen(&link.name)) {
-            if runs.links.iter().all(|one| one.name != link.name) {
-                let said = [format!("it runs on {}", device(link)), "it does not run".to_owned()];
-                found.push(Found::new("policy", &format!("link {}", link.name), said, &fix));
-            }
-        }
+        let mut found = silent_links(policy, runs, "policy", &fix);
         for link in runs.links.iter().filter(|one| policy.link(&one.name).is_none()) {
             let said = ["no link of this name".to_owned(), "it runs".to_owned()];
             found.push(Found::new("policy", &format!("link {}", link.name), said, &fix));
@@ -181,7 +174,20 @@ pub fn file(runs: &Runs, running: &Policy) -> Vec<Found> {
             (_, None) => {}
         }
     }
+    found.extend(silent_links(&policy, runs, "file", &format!("a new start runs it; {fix}")));
     found
+}
+
+/// Links of a policy that do not run, but would after a new start.
+fn silent_links(policy: &Policy, runs: &Runs, check: &'static str, fix: &str) -> Vec<Found> {
+    let chosen = |name: &str| runs.only.as_ref().is_none_or(|only| only == name);
+    let links = policy.links.iter().filter(|link| link.device.is_some() && chosen(&link.name));
+    let silent = links.filter(|link| runs.links.iter().all(|one| one.name != link.name));
+    let found = silent.map(|link| {
+        let said = [format!("it runs on {}", device(link)), "it does not run".to_owned()];
+        Found::new(check, &format!("link {}", link.name), said, fix)
+    });
+    found.collect()
 }
 
 /// What differs where altq is so old that it does not say what runs.

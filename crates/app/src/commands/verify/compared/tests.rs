@@ -45,10 +45,8 @@ fn what_a_file_says_otherwise_is_named_with_what_puts_it_right() {
     assert_eq!(rules, [[place[0], NOTHING, seven], [place[1], eight, NOTHING]]);
     let other = POLICY.replace("rate 1Mbit/s }", "rate 1Mbit/s  default }").replace("4Mbit/s  default", "4Mbit/s");
     let default = against(&other);
-    let expected = [
-        ["link up, class voice", "default", NOTHING, apply],
-        ["link up, class rest", NOTHING, "default", apply],
-    ];
+    let expected =
+        [["link up, class voice", "default", NOTHING, apply], ["link up, class rest", NOTHING, "default", apply]];
     assert_eq!(said(&default), expected);
     let less = against(&POLICY.replace("class voice { rate 1Mbit/s }", "").replace("match dport 7 -> voice", ""));
     assert_eq!((less[0].expected.as_str(), less[0].place.as_str()), (NOTHING, "link up, class voice"));
@@ -108,6 +106,14 @@ fn the_file_of_the_start_is_compared_with_what_was_applied() {
     let found = super::file(&of_file, &now);
     assert_eq!(said(&found)[0][..3], ["link up, class voice", "rate 3Mbit/s", "rate 1Mbit/s"]);
     assert!(found[0].check == "file" && found[0].fix.starts_with("altq save"), "{found:?}");
+    // A new start would run one link more, and would not run one that runs.
+    let more = "link more { device b  rate 1Mbit/s  scheduler fifo  class all { default } }";
+    fs::write(&path, format!("{}{more}", POLICY.replace("link down", "link away"))).unwrap();
+    let found = super::file(&of_file, &now);
+    let places: Vec<[&str; 2]> = said(&found).into_iter().map(|[place, _, found, _]| [place, found]).collect();
+    assert_eq!(places, [["link down", "it runs"], ["link away", "it does not run"], ["link more", "it does not run"]]);
+    let only = Runs { only: Some("up".to_owned()), links: vec![of_file.links[0].clone()], ..of_file.clone() };
+    assert_eq!(super::file(&only, &now), []);
     fs::write(&path, "link up { rate }").unwrap();
     let found = super::file(&of_file, &now);
     assert_eq!((found.len(), found[0].place.as_str()), (1, &*format!("file {file}")));
