@@ -378,10 +378,17 @@ impl<D: Disk> Changes<D> {
     /// Writes what is kept. Where the disk does not take it, what was kept before is kept again.
     fn write_or_undo(&mut self, before: Kept) -> Result<(), String> {
         let Err(error) = self.write() else { return Ok(()) };
-        self.kept = before;
+        let refused = std::mem::replace(&mut self.kept, before);
         // The last step may have failed, when the new file had its name already: a start would find
         // what was refused.
-        self.write().map_err(|again| format!("{error}; and a start may find it all the same, since {again}"))?;
+        let stays = match self.disk.read() {
+            Ok(None) => true,
+            Ok(Some(bytes)) => serde_json::from_slice::<Kept>(&bytes).is_ok_and(|there| there != refused),
+            Err(_) => false,
+        };
+        if !stays {
+            self.write().map_err(|again| format!("{error}; and a start may find it all the same, since {again}"))?;
+        }
         Err(error)
     }
 

@@ -1,4 +1,5 @@
 mod broken;
+mod handed;
 
 use std::cell::RefCell;
 use std::rc::Rc;
