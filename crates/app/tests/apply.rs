@@ -399,6 +399,38 @@ fn a_change_outlives_a_worker_and_is_still_taken_back() {
     assert_eq!(running.history().last().map(|(_, what)| what.clone()), Some("reverted".to_owned()));
 }
 
+/// A disk that takes nothing: what has to be confirmed is refused and changes nothing; what has not
+/// is made, and it is said that it is not kept. When the disk works again, so does all of it.
+#[test]
+fn a_disk_that_takes_nothing_lets_no_change_wait() {
+    let Some(world) = world() else { return };
+    for (name, more) in [("full", &[][..]), ("full-both", SUPERVISED)] {
+        let Some(running) = Running::start(&world, name, more) else { return };
+        let state = running.folder.join("state");
+        let is_kept = |path: &Path| path.extension().is_some_and(|end| end == "json");
+        until("the policy is kept", || {
+            std::fs::read_dir(&state).is_ok_and(|mut all| all.any(|entry| entry.is_ok_and(|one| is_kept(&one.path()))))
+        });
+        // A file stands where the folder should be.
+        std::fs::remove_dir_all(&state).unwrap();
+        std::fs::write(&state, "no folder").unwrap();
+        let refused = running.apply(&other(), &["--confirm", "60s"]);
+        assert_eq!(refused.status.code(), Some(5), "{}", err(&refused));
+        assert!(err(&refused).contains("it cannot be written down how to take it back: "), "{}", err(&refused));
+        assert_eq!((running.waits(), running.classes().as_str()), (None, "wan bulk calls rest"));
+        assert_eq!(running.history(), []);
+        let made = running.apply(&other(), &[]);
+        assert_eq!(made.status.code(), Some(0), "{}", err(&made));
+        assert!(err(&made).contains("it is not kept on disk: "), "{}", err(&made));
+        running.has("wan calls inner more rest");
+        std::fs::remove_file(&state).unwrap();
+        assert_eq!(running.apply(POLICY, &["--confirm", "60s"]).status.code(), Some(0));
+        assert_eq!(running.ask(&["confirm"]).status.code(), Some(0));
+        let what = |number: u64, what: &str| (number, what.to_owned());
+        assert_eq!(running.history(), [what(1, "applied"), what(2, "applied"), what(2, "confirmed")]);
+    }
+}
+
 /// A process that is killed at the end.
 struct Ended(Child);
 

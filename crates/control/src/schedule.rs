@@ -275,15 +275,8 @@ otherwise policy day.altq
     fn a_week_is_told() {
         let schedule = Schedule::read("on tue,thu-fri 06:00-07:00 policy b\notherwise policy a").unwrap();
         let week: Vec<String> = schedule.week().iter().map(|(at, policy)| format!("{at} {policy}")).collect();
-        let expected = [
-            "mon 00:00 a",
-            "tue 06:00 b",
-            "tue 07:00 a",
-            "thu 06:00 b",
-            "thu 07:00 a",
-            "fri 06:00 b",
-            "fri 07:00 a",
-        ];
+        let expected =
+            ["mon 00:00 a", "tue 06:00 b", "tue 07:00 a", "thu 06:00 b", "thu 07:00 a", "fri 06:00 b", "fri 07:00 a"];
         assert_eq!(week, expected);
         let always = Schedule::read("on daily 00:00-24:00 policy b\notherwise policy a").unwrap();
         assert_eq!(always.week(), [(Local { day: 0, second: 0 }, "b")]);
