@@ -132,7 +132,7 @@ proptest! {
     /// was asked for while the disk failed; and what waits there goes at its own deadline.
     #[test]
     fn no_error_leaves_a_half_state(
-        acts in acts(), after in 0_usize..60, many in 1_usize..12, early: bool, rest in 0_u64..60,
+        acts in acts(), after in 0_usize..60, many in 1_usize..12, early: bool, rest in 0_u64..60
     ) {
         let disk = Fake::default();
         disk.0.borrow_mut().early = early;
