@@ -35,7 +35,9 @@ def turning(path, number):
     """One of four policies that follow one another: rates move, a class comes and goes, and another
     scheduler serves a class. Datagrams to LISTEN always have the class `first`. Those to FIRST_COUNT
     have one that is made anew when the scheduler changes, and those to SECOND_COUNT one that comes
-    and goes. All of them are guaranteed more than is sent."""
+    and goes. All of them are guaranteed more than is sent. Their queues together hold fewer
+    packets than a link has slots for at the least (4096, less those on the way), so that any of them
+    may follow any other."""
     moved, more, other = [(False, False, False), (True, False, False), (True, True, False),
                           (False, True, True)][number % 4]
     quantum = "" if other else "quantum 3000  "
@@ -44,7 +46,7 @@ def turning(path, number):
         "    scheduler cbq",
         f"    class first {{ share {20 if moved else 10}%  borrow  priority 5",
         "        queue drop_tail { limit 400packets } }",
-        f"    class second {{ share {30 if moved else 40}%  borrow  queue drop_tail {{ limit 1200packets }} }}",
+        f"    class second {{ share {30 if moved else 40}%  borrow  queue drop_tail {{ limit 1100packets }} }}",
         f"    class inner {{ share 20%  borrow  scheduler {'fifo' if other else 'drr'}",
         f"        class left {{ {quantum}queue drop_tail {{ limit 500packets }} }}",
         "        class right { queue drop_tail { limit 100packets } }\n    }",

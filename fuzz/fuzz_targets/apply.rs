@@ -204,7 +204,7 @@ impl World {
                 let what = What::RolledBack;
                 self.follow(previous, &How { what, evict: false, check: false, safe: Safe::default() });
             }
-            Change::History | Change::Policy => {}
+            Change::History | Change::Policy | Change::Runs => {}
         }
     }
 }
