@@ -1,5 +1,5 @@
-//! `benches/changes` runs, says what it found, and leaves nothing behind. The test is skipped with a
-//! message where the host does not allow it.
+//! `benches/changes` runs and says what it found. The test is skipped with a message where the host
+//! does not allow it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

@@ -9,8 +9,8 @@
 //! [`roster`] keeps the subscribers and the reservations of a running policy: classes that come,
 //! change and go while packets are queued. It returns changes, which its caller makes in the links.
 //! [`change`] keeps which policy runs, and which one comes back if nobody confirms the change;
-//! [`schedule`] decides which one a time of the week asks for. [`runs`] describes what runs, for the
-//! command that compares it with a policy.
+//! [`schedule`] decides which one a time of the week asks for. [`runs`] describes what runs, for
+//! the command that compares it with a policy.
 
 #![forbid(unsafe_code)]
 

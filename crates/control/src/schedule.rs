@@ -140,8 +140,8 @@ impl Schedule {
         self.line(at.minute()).map_or(&self.otherwise, |line| &line.policy)
     }
 
-    /// In how many seconds a line begins or ends next, on any day: a day at most. No other policy is
-    /// asked for before, unless the clock is set.
+    /// In how many seconds a line begins or ends next, on any day: a day at most. No other policy
+    /// is asked for before, unless the clock is set.
     pub fn until_next(&self, at: Local) -> u32 {
         let edges = self.lines.iter().flat_map(|line| [line.from, line.from + line.length]);
         let left = edges.map(|edge| match (edge % DAY * 60 + DAY * 60 - at.second % (DAY * 60)) % (DAY * 60) {
@@ -199,7 +199,7 @@ fn days_of(text: &str) -> Result<[bool; 7], (String, &'static str)> {
     Ok(days)
 }
 
-/// Reads `18:00-23:00`: when it begins, in minutes since midnight, and for how many minutes it lasts.
+/// Reads `18:00-23:00`: when it begins, in minutes since midnight, and how many minutes it lasts.
 fn times_of(text: &str) -> Result<(u32, u32), (String, &'static str)> {
     const HELP: &str = "write two times of the day, as `18:00-23:00`; `22:00-06:00` ends on the next day, and \
                         `00:00-24:00` is a whole one";

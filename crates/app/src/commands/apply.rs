@@ -141,8 +141,8 @@ fn guard(text: &str) -> Result<Guard, String> {
 }
 
 impl Args {
-    /// What is asked to apply the policy of a file. `None`, after a message, if it is no policy that
-    /// can run.
+    /// The request that applies the policy of a file. `None`, after a message, if it is no policy
+    /// that can run.
     fn asked(&self, file: &PolicyFile) -> Option<Apply> {
         let policy = file.load()?;
         let refused = refused_by_kernel(&policy);

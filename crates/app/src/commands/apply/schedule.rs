@@ -95,8 +95,8 @@ fn try_all(args: &Args, schedule: &Schedule) -> Result<(), Exit> {
 fn step(args: &Args, policy: &str, last: Option<&Last>) -> Result<Option<Last>, Fault> {
     let mut client = args.socket.connect()?;
     if let Some(last) = last.filter(|last| last.policy == policy) {
-        // Another text after the same change: altq has begun anew, with its own file. A later change
-        // was somebody's wish.
+        // If the text is another one and there was no change since, altq has begun anew, with its
+        // own file. A later change was somebody's wish.
         if running(&mut client)? == last.text || latest(&mut client)? > last.number {
             return Ok(None);
         }
@@ -104,7 +104,8 @@ fn step(args: &Args, policy: &str, last: Option<&Last>) -> Result<Option<Last>, 
     let Some(asked) = args.asked(&file(args, policy)) else { return Err(Fault::usage("it is no policy")) };
     let applied: Applied = ask(&mut client, "apply", &asked).map_err(|fault| too_long(fault, asked.text.len()))?;
     eprintln!("altq apply: the time asks for {policy}");
-    // A guard that does not hold brings the policy before back, until the time asks for another one.
+    // A guard that does not hold brings the previous policy back, until the time asks for another
+    // one.
     args.safely.done("apply", &mut client, &applied);
     let (text, number) = (running(&mut client)?, latest(&mut client)?);
     Ok(Some(Last { policy: policy.to_owned(), text, number }))

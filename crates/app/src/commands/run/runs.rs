@@ -19,8 +19,8 @@ use super::live::{Live, State};
 const PIECE: usize = 512;
 /// How long a loop may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A loop makes the changes of one request in each of its turns. It is looked at every `TURN`, until
-/// `SETTLED` is over, whether it has made those that it had not made yet.
+/// A loop makes the changes of one request in each of its turns. What differs is looked at again
+/// after each `TURN`, until `SETTLED` is over.
 const TURN: Duration = Duration::from_millis(10);
 const SETTLED: Duration = Duration::from_millis(200);
 /// The most things that are said of a loop.
