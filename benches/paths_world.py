@@ -82,16 +82,24 @@ def processor_times():
 def processes():
     """All processes but those of this program and of the kernel: for each number its name, and the
     ticks of processor time that it and its ended children have used (proc(5))."""
-    found, own = {}, os.getpid()
+    found, parents, own = {}, {}, str(os.getpid())
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             number, _, rest = stat.read_text().partition(" (")
             name, _, fields = rest.rpartition(") ")
             fields = fields.split()
-            # Threads of the kernel are children of number 2.
-            if "2" not in (number, fields[1]) and own not in (int(number), int(fields[1])):
-                found[number] = (name, sum(map(int, fields[11:15])))
-    return found
+            parents[number] = fields[1]
+            found[number] = (name, sum(map(int, fields[11:15])))
+
+    def other(number):
+        # Threads of the kernel are children of number 2. Children of children, as the workers of a
+        # supervisor, belong to this program as well.
+        while number in parents:
+            if number in ("2", own):
+                return False
+            number = parents[number]
+        return True
+    return {number: of for number, of in found.items() if other(number)}
 
 
 def used(before, after):

@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use altq_control::schedule::Local;
+
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
@@ -23,12 +25,18 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Seconds since midnight on this host's clock, in its time zone, which date(1) knows.
-pub fn second_of_day() -> u32 {
+/// The time of the week on this host's clock, in its time zone, which date(1) knows.
+pub fn local() -> Local {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let offset = Command::new("date").arg("+%z").output().ok().and_then(|output| zone(&output.stdout)).unwrap_or(0);
-    let second = (now as i64).saturating_add(offset).rem_euclid(DAY as i64);
-    u32::try_from(second).unwrap_or(0)
+    of_week((now as i64).saturating_add(offset))
+}
+
+/// The time of the week, so many seconds after 1970 began in its time zone.
+fn of_week(seconds: i64) -> Local {
+    // 1 January 1970 was a Thursday.
+    let day = (seconds.div_euclid(DAY as i64) + 3).rem_euclid(7);
+    Local { day: day as u32, second: seconds.rem_euclid(DAY as i64) as u32 }
 }
 
 /// An offset such as `+0230`, in seconds.
@@ -58,6 +66,16 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(utc(seconds), expected);
+        }
+    }
+
+    /// `date -u -d @N '+%u %T'` says the same, with Monday as 1.
+    #[test]
+    fn days_of_the_week_are_those_of_the_calendar() {
+        for (seconds, day, second) in
+            [(0, 3, 0), (-1, 2, 86_399), (951_782_400, 1, 0), (1_000_000_000, 6, 6400), (4_107_542_400, 0, 0)]
+        {
+            assert_eq!(of_week(seconds), Local { day, second }, "{seconds}");
         }
     }
 

@@ -74,6 +74,8 @@ enum Command {
     Stop(commands::stop::Args),
     /// Shows whether a running altq shapes
     Status(status::Args),
+    /// Reads back what runs and what stands on the host, and compares it with the policy
+    Verify(commands::verify::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
     /// Changes the policy of a running altq; packets that wait stay
@@ -143,6 +145,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Run(args) => commands::run::run(&args),
         Command::Stop(args) => commands::stop::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Verify(args) => commands::verify::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Confirm(args) => apply::confirm(&args),

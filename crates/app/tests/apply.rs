@@ -398,3 +398,85 @@ fn a_change_outlives_a_worker_and_is_still_taken_back() {
     });
     assert_eq!(running.history().last().map(|(_, what)| what.clone()), Some("reverted".to_owned()));
 }
+
+/// A disk that takes nothing: what has to be confirmed is refused and changes nothing; what has not
+/// is made, and it is said that it is not kept. When the disk works again, so does all of it.
+#[test]
+fn a_disk_that_takes_nothing_lets_no_change_wait() {
+    let Some(world) = world() else { return };
+    for (name, more) in [("full", &[][..]), ("full-both", SUPERVISED)] {
+        let Some(running) = Running::start(&world, name, more) else { return };
+        let state = running.folder.join("state");
+        let is_kept = |path: &Path| path.extension().is_some_and(|end| end == "json");
+        until("the policy is kept", || {
+            std::fs::read_dir(&state).is_ok_and(|mut all| all.any(|entry| entry.is_ok_and(|one| is_kept(&one.path()))))
+        });
+        // A file stands where the folder should be.
+        std::fs::remove_dir_all(&state).unwrap();
+        std::fs::write(&state, "no folder").unwrap();
+        let refused = running.apply(&other(), &["--confirm", "60s"]);
+        assert_eq!(refused.status.code(), Some(5), "{}", err(&refused));
+        assert!(err(&refused).contains("it cannot be written down how to take it back: "), "{}", err(&refused));
+        assert_eq!((running.waits(), running.classes().as_str()), (None, "wan bulk calls rest"));
+        assert_eq!(running.history(), []);
+        let made = running.apply(&other(), &[]);
+        assert_eq!(made.status.code(), Some(0), "{}", err(&made));
+        assert!(err(&made).contains("it is not kept on disk: "), "{}", err(&made));
+        running.has("wan calls inner more rest");
+        std::fs::remove_file(&state).unwrap();
+        assert_eq!(running.apply(POLICY, &["--confirm", "60s"]).status.code(), Some(0));
+        assert_eq!(running.ask(&["confirm"]).status.code(), Some(0));
+        let what = |number: u64, what: &str| (number, what.to_owned());
+        assert_eq!(running.history(), [what(1, "applied"), what(2, "applied"), what(2, "confirmed")]);
+    }
+}
+
+/// A process that is killed at the end.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the time asks for is applied, and again where altq has begun anew with its own file.
+#[test]
+fn a_schedule_applies_what_the_time_asks_for() {
+    let Some(world) = world() else { return };
+    let Some(mut running) = Running::start(&world, "schedule", &[]) else { return };
+    std::fs::write(running.folder.join("always.altq"), other()).unwrap();
+    let week = running.folder.join("week");
+    std::fs::write(&week, "on daily 00:00-24:00 policy always.altq\notherwise policy p.altq\n").unwrap();
+    let check = running.ask(&["apply", "--check", "--schedule", week.to_str().unwrap()]);
+    assert_eq!((check.status.code(), out(&check).as_str()), (Some(0), "mon 00:00 always.altq\n"), "{}", err(&check));
+    assert_eq!(running.history(), []);
+    let mut schedule = Command::new(env!("CARGO_BIN_EXE_altq"));
+    schedule.args(["apply", "--schedule"]).arg(&week).arg("--socket").arg(running.folder.join("altq.sock"));
+    let _schedule = Ended(schedule.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    running.has("wan calls inner more rest");
+    running.kill_all();
+    running.again();
+    running.has("wan calls inner more rest");
+    assert_eq!(running.history(), [(1, "applied".to_owned()), (2, "applied".to_owned())], "{}", running.log());
+}
+
+/// A schedule that cannot be read, or names what is no policy, is said before anything is applied.
+#[test]
+fn a_schedule_that_is_wrong_is_said_with_its_line() {
+    let folder = std::env::temp_dir().join(format!("altq-schedule-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("week");
+    let said = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let output = altq(&folder.join("altq.sock"), &["apply", "--schedule", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{text}: {}", err(&output));
+        err(&output)
+    };
+    let wrong = said("\non mondays 01:00-02:00 policy a.altq\n");
+    assert!(wrong.contains("week:2: `mondays` is no day; write `weekdays`"), "{wrong}");
+    let wrong = said("otherwise policy missing.altq\n");
+    assert!(wrong.contains("missing.altq"), "{wrong}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

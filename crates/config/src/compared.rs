@@ -1,11 +1,37 @@
 //! What differs between two links, a line for each thing, for people.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use altq_engine::spec::{ClassId, ROOT};
 
-use crate::policy::Link;
+use crate::policy::{Device, Link};
 use crate::print::{class_words, link_words, rule_lines};
+
+/// A thing that differs from one link to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differs {
+    /// The thing: `link wan`, `class voice`, `rule match dport 7 -> voice`, or `rules`.
+    pub what: String,
+    /// What the first link says of it and the other one does not; `None` if that is nothing.
+    pub before: Option<String>,
+    /// What the other link says of it and the first one does not; `None` if that is nothing.
+    pub now: Option<String>,
+    /// Both, as the end of a sentence.
+    said: String,
+}
+
+impl Differs {
+    fn new(what: String, before: Option<String>, now: Option<String>, said: String) -> Differs {
+        Differs { what, before, now, said }
+    }
+}
+
+impl fmt::Display for Differs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.said)
+    }
+}
 
 /// What differs from one link to another, a line each: the link's own words, then classes in the
 /// order of the new link, classes that are gone, and rules. Empty if the links say the same.
@@ -25,15 +51,22 @@ use crate::print::{class_words, link_words, rule_lines};
 /// assert!(differences(&link("1Mbit/s"), &link("1Mbit/s")).is_empty());
 /// ```
 pub fn differences(from: &Link, to: &Link) -> Vec<String> {
+    compared(from, to).iter().map(Differs::to_string).collect()
+}
+
+/// As [`differences`], each with what either link says.
+pub fn compared(from: &Link, to: &Link) -> Vec<Differs> {
     let mut found = Vec::new();
+    let of_link = || format!("link {}", to.name);
     if from.device != to.device {
-        found.push(format!("link {}: another device", to.name));
+        let said = "another device".to_owned();
+        found.push(Differs::new(of_link(), Some(device(from)), Some(device(to)), said));
     }
     if from.path() != to.path() {
-        found.push(format!("link {}: another path", to.name));
+        let path = |link: &Link| link.path().map(|path| format!("path {}", path.name()));
+        found.push(Differs::new(of_link(), path(from), path(to), "another path".to_owned()));
     }
-    let words = changed(&link_words(from), &link_words(to));
-    found.extend(words.map(|words| format!("link {}: {words}", to.name)));
+    found.extend(changed(of_link(), &link_words(from), &link_words(to)));
     let named = |link: &Link| -> HashMap<String, ClassId> {
         let classes = link.classes.iter().enumerate().skip(1);
         classes.map(|(at, class)| (class.name.clone(), at as ClassId)).collect()
@@ -41,8 +74,11 @@ pub fn differences(from: &Link, to: &Link) -> Vec<String> {
     let (old, new) = (named(from), named(to));
     for (at, class) in to.classes.iter().enumerate().skip(1) {
         let id = at as ClassId;
+        let what = format!("class {}", class.name);
         let Some(before) = old.get(&class.name).copied() else {
-            found.push(format!("class {}: new, {}", class.name, described(to, id)));
+            let words = described(to, id);
+            let said = format!("new, {words}");
+            found.push(Differs::new(what, None, Some(words), said));
             continue;
         };
         let words = |link: &Link, id| {
@@ -50,28 +86,41 @@ pub fn differences(from: &Link, to: &Link) -> Vec<String> {
             words.insert(0, below(link, id));
             words
         };
-        let words = changed(&words(from, before), &words(to, id));
-        found.extend(words.map(|words| format!("class {}: {words}", class.name)));
+        found.extend(changed(what, &words(from, before), &words(to, id)));
     }
-    let gone = from.classes.iter().skip(1).filter(|class| !new.contains_key(&class.name));
-    found.extend(gone.map(|class| format!("class {}: gone", class.name)));
+    for (at, class) in from.classes.iter().enumerate().skip(1).filter(|(_, class)| !new.contains_key(&class.name)) {
+        let before = Some(described(from, at as ClassId));
+        found.push(Differs::new(format!("class {}", class.name), before, None, "gone".to_owned()));
+    }
     found.extend(rules(&rule_lines(from), &rule_lines(to)));
     found
 }
 
+/// The words of a link's device.
+fn device(link: &Link) -> String {
+    match &link.device {
+        Some(Device::Interface { name, ingress: false }) => format!("device {name}"),
+        Some(Device::Interface { name, ingress: true }) => format!("device {name} ingress"),
+        Some(Device::Bridge { from, to }) => format!("device bridge {from} {to}"),
+        None => "no device".to_owned(),
+    }
+}
+
 /// What differs in two lists of words: what is said now, and what was said before.
-fn changed(before: &[String], now: &[String]) -> Option<String> {
+fn changed(what: String, before: &[String], now: &[String]) -> Option<Differs> {
     let other = |list: &[String], than: &[String]| -> Vec<String> {
         let than: HashSet<&String> = than.iter().collect();
         list.iter().filter(|word| !than.contains(word)).cloned().collect()
     };
-    let (less, more) = (other(before, now), other(now, before));
-    match (less.is_empty(), more.is_empty()) {
-        (true, true) => None,
-        (true, false) => Some(format!("{}, which is new", more.join("  "))),
-        (false, true) => Some(format!("no longer {}", less.join("  "))),
-        (false, false) => Some(format!("{}, before {}", more.join("  "), less.join("  "))),
-    }
+    let joined = |words: Vec<String>| (!words.is_empty()).then(|| words.join("  "));
+    let (less, more) = (joined(other(before, now)), joined(other(now, before)));
+    let said = match (&less, &more) {
+        (None, None) => return None,
+        (None, Some(more)) => format!("{more}, which is new"),
+        (Some(less), None) => format!("no longer {less}"),
+        (Some(less), Some(more)) => format!("{more}, before {less}"),
+    };
+    Some(Differs::new(what, less, more, said))
 }
 
 fn below(link: &Link, id: ClassId) -> String {
@@ -88,7 +137,7 @@ fn described(link: &Link, id: ClassId) -> String {
 }
 
 /// What differs in the rules: those that are new, those that are gone, and otherwise their order.
-fn rules(before: &[String], now: &[String]) -> Vec<String> {
+fn rules(before: &[String], now: &[String]) -> Vec<Differs> {
     if before == now {
         return Vec::new();
     }
@@ -109,8 +158,49 @@ fn rules(before: &[String], now: &[String]) -> Vec<String> {
     };
     let (less, more) = (beyond(before, counts(now)), beyond(now, counts(before)));
     if less.is_empty() && more.is_empty() {
-        return vec!["rules: another order".to_owned()];
+        let (order, other) = ("one order".to_owned(), "another order".to_owned());
+        return vec![Differs::new("rules".to_owned(), Some(order), Some(other.clone()), other)];
     }
-    let more = more.iter().map(|line| format!("rule {line}: new"));
-    more.chain(less.iter().map(|line| format!("rule {line}: gone"))).collect()
+    let new = |line: String| Differs::new(format!("rule {line}"), None, Some(line), "new".to_owned());
+    let gone = |line: String| Differs::new(format!("rule {line}"), Some(line), None, "gone".to_owned());
+    more.into_iter().map(new).chain(less.into_iter().map(gone)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Language, parse_str};
+
+    fn link(text: &str) -> Link {
+        let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        policy.links.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn what_either_link_says_stands_beside_the_other() {
+        let before = link(
+            "link wan { device a  rate 10Mbit/s  scheduler htb
+                class voice { rate 1Mbit/s }  class old { rate 1Mbit/s }  class rest { rate 4Mbit/s  default }
+                match dport 7 -> voice  match dport 8 -> voice }",
+        );
+        let now = link(
+            "link wan { device a ingress  rate 10Mbit/s  scheduler htb
+                class voice { rate 2Mbit/s }  class new { rate 1Mbit/s }  class rest { rate 4Mbit/s  default }
+                match dport 8 -> voice  match dport 9 -> new }",
+        );
+        let found = compared(&before, &now);
+        let said = |at: usize| {
+            let Differs { what, before, now, .. } = &found[at];
+            [what.as_str(), before.as_deref().unwrap_or("-"), now.as_deref().unwrap_or("-")]
+        };
+        assert_eq!(said(0), ["link wan", "device a", "device a ingress"]);
+        assert_eq!(said(1), ["class voice", "rate 1Mbit/s", "rate 2Mbit/s"]);
+        let (new, old) = (said(2), said(3));
+        assert!(new[..2] == ["class new", "-"] && new[2].starts_with("below the link  rate 1Mbit/s"), "{new:?}");
+        assert!(old[0] == "class old" && old[1].starts_with("below the link  rate 1Mbit/s") && old[2] == "-");
+        assert_eq!(said(4), ["rule match dport 9 -> new", "-", "match dport 9 -> new"]);
+        assert_eq!(said(5), ["rule match dport 7 -> voice", "match dport 7 -> voice", "-"]);
+        assert_eq!(found.len(), 6);
+        assert_eq!(differences(&before, &now)[1], "class voice: rate 2Mbit/s, before rate 1Mbit/s");
+    }
 }

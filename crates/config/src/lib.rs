@@ -37,7 +37,7 @@ pub mod wildcard;
 
 pub use changes::{Transition, changes, renumbered, transition};
 pub use check::{advice, notes};
-pub use compared::differences;
+pub use compared::{Differs, compared, differences};
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;
 pub use limits::{LimitedBy, Used};

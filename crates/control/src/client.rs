@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +20,12 @@ pub struct Client {
     next: u64,
     /// Bytes that came after the last reply.
     rest: Vec<u8>,
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
 /// A request as it is sent.

@@ -8,7 +8,9 @@
 //!
 //! [`roster`] keeps the subscribers and the reservations of a running policy: classes that come,
 //! change and go while packets are queued. It returns changes, which its caller makes in the links.
-//! [`change`] keeps which policy runs, and which one comes back if nobody confirms the change.
+//! [`change`] keeps which policy runs, and which one comes back if nobody confirms the change;
+//! [`schedule`] decides which one a time of the week asks for. [`runs`] describes what runs, for
+//! the command that compares it with a policy.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,8 @@ pub mod request;
 pub mod reservations;
 pub mod rights;
 pub mod roster;
+pub mod runs;
+pub mod schedule;
 pub mod server;
 pub mod supervision;
 pub mod tap;

@@ -136,6 +136,11 @@ impl Roster {
         self.links.iter().map(|tree| &tree.link).find(|link| link.name == name)
     }
 
+    /// An engine without packets that was asked for all that the loop of a link was.
+    pub fn trial(&self, name: &str) -> Option<&Engine> {
+        self.links.iter().find(|tree| tree.link.name == name).map(|tree| &tree.trial)
+    }
+
     /// Number of subscribers.
     pub fn len(&self) -> usize {
         self.people.len()

@@ -38,6 +38,7 @@ pub mod stats;
 pub mod stop;
 mod sys;
 pub mod tap;
+pub mod verify;
 pub mod vnet;
 pub mod watched;
 mod ways;

@@ -43,6 +43,14 @@ impl Namespace {
         Ok(Namespace { fd: File::open("/proc/thread-self/ns/net")?.into() })
     }
 
+    /// The namespace of the main thread of a process.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such process; `PermissionDenied` if it is another user's.
+    pub fn of(process: i32) -> io::Result<Namespace> {
+        Ok(Namespace { fd: File::open(format!("/proc/{process}/ns/net"))?.into() })
+    }
+
     /// Moves the calling thread into this namespace. Sockets that it opens and programs that it
     /// starts from now on belong there; open sockets stay in theirs.
     ///

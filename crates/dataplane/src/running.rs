@@ -30,6 +30,7 @@ use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::thread;
 use crate::tap::{self, Tap};
+use crate::verify::{self, SetUp};
 use crate::watched::{Seconds, Seen};
 use crate::ways::{Way, ways};
 
@@ -146,12 +147,18 @@ pub(crate) fn channel<E: Edge>(senders: &mut Senders, link: &Link, stop: Stop, s
 pub struct Reach {
     loops: Senders,
     standing: Standing,
+    set_up: Arc<BTreeMap<String, SetUp>>,
 }
 
 impl Reach {
     /// The names of the links that have a loop.
     pub fn loops(&self) -> impl Iterator<Item = &str> {
         self.loops.keys().map(String::as_str)
+    }
+
+    /// What a link set up on the host when it began.
+    pub fn set_up(&self, link: &str) -> Option<&SetUp> {
+        self.set_up.get(link)
     }
 
     /// Sends changes to the loop of a link and wakes it. It makes them between two packets.
@@ -291,6 +298,8 @@ pub(crate) struct Starting {
     pub senders: Senders,
     /// The links that the kernel executes.
     pub standing: Standing,
+    /// By name, what links have set up on the host.
+    pub set_up: BTreeMap<String, SetUp>,
     /// The links whose packets wait in the kernel.
     pub holding: Holding,
     /// For how many nanoseconds a loop looks for packets before it sleeps.
@@ -364,12 +373,13 @@ impl Starting {
         let (notes, senders, loops) = (Vec::new(), Senders::new(), Vec::new());
         let holding = Holding::default();
         let Options { realtime, spin, processors, leave_rules, claim, fail, seen, .. } = options;
-        let (standing, probes) = (Standing::new(), Vec::new());
+        let (standing, set_up, probes) = (Standing::new(), BTreeMap::new(), Vec::new());
         let mut starting = Starting {
             stop,
             notes,
             senders,
             standing,
+            set_up,
             holding,
             spin,
             leave_rules,
@@ -400,11 +410,13 @@ impl Starting {
 
     /// Starts all loops.
     pub fn start(self) -> Result<Running, Error> {
-        let Starting { stop, notes, senders, standing, realtime, processors, loops, probes, awake, seen, .. } = self;
+        let Starting {
+            stop, notes, senders, standing, set_up, realtime, processors, loops, probes, awake, seen, ..
+        } = self;
         let (send, reports) = mpsc::channel();
         let (show, snapshots) = snapshots::channel();
         let (say, said) = mpsc::channel();
-        let reach = Reach { loops: senders, standing };
+        let reach = Reach { loops: senders, standing, set_up: Arc::new(set_up) };
         let mut running = Running { stop, reach, snapshots, said, threads: Vec::new(), notes, _awake: awake };
         // Each loop has one of the processors, in turn.
         let processors: Vec<Option<usize>> = match processors.is_empty() {
@@ -558,6 +570,7 @@ pub fn open(links: &[&Link], options: Options) -> Result<Ready, Error> {
     drop(shaped);
     starting.senders.append(&mut senders);
     for link in links {
+        starting.set_up.entry(link.name.clone()).or_default().devices = verify::settings(link);
         if let Some(handle) = starting.senders.get(&link.name)
             && let Some(probe) = Probe::open(link, handle)?
         {

@@ -41,5 +41,5 @@ pub mod spec;
 pub mod trace;
 pub mod units;
 
-pub use engine::{Change, Departure, Drop, Engine, MAX_NESTING};
+pub use engine::{Change, ClassShown, Departure, Drop, Engine, MAX_NESTING};
 pub use packet::Packet;

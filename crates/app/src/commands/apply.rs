@@ -1,6 +1,8 @@
 //! `altq apply`, `altq confirm`, `altq rollback` and `altq history`: replace the running policy,
 //! and take that back unless it is confirmed (docs/apply.md).
 
+mod schedule;
+
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -48,6 +50,11 @@ pub struct Args {
     /// Waits until this time of day, such as 03:00 or 03:00:30, or for this time, such as 90s
     #[arg(long, value_name = "TIME", value_parser = when)]
     at: Option<When>,
+    /// POLICY is a schedule: lines such as `on weekdays 18:00-23:00 policy evening.altq`, and
+    /// `otherwise policy day.altq`. Applies what the time asks for, again and again until it is
+    /// ended; with --check it prints what a week asks for
+    #[arg(long, conflicts_with_all = ["at", "confirm", "diff"])]
+    schedule: bool,
     #[command(flatten)]
     socket: Socket,
 }
@@ -133,32 +140,42 @@ fn guard(text: &str) -> Result<Guard, String> {
     Ok(Guard { link, class, p99_ns: literal::time_with_unit(time)? })
 }
 
+impl Args {
+    /// The request that applies the policy of a file. `None`, after a message, if it is no policy
+    /// that can run.
+    fn asked(&self, file: &PolicyFile) -> Option<Apply> {
+        let policy = file.load()?;
+        let refused = refused_by_kernel(&policy);
+        if !refused.is_empty() {
+            print_findings(&refused, &policy.sources, false);
+            return None;
+        }
+        let path = std::path::absolute(&file.file).unwrap_or_else(|_| file.file.clone());
+        let written = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
+        let language = file.language.or_else(|| Language::of(&file.file, written));
+        // A policy of several files is sent as one text.
+        let text = if policy.sources.texts.len() > 1 { altq_config::print(&policy).text } else { written.to_owned() };
+        Some(Apply {
+            name: path.display().to_string(),
+            language: language.unwrap_or(Language::Native).name().to_owned(),
+            text,
+            link: self.link.clone(),
+            evict: self.evict,
+            check: self.check,
+            safe: self.safely.safe(),
+        })
+    }
+}
+
 /// Runs `altq apply`.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
-    let refused = refused_by_kernel(&policy);
-    if !refused.is_empty() {
-        print_findings(&refused, &policy.sources, false);
-        return Ok(Exit::Usage);
+    if args.schedule {
+        return schedule::run(args);
     }
-    let path = std::path::absolute(&args.policy.file).unwrap_or_else(|_| args.policy.file.clone());
-    let written = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
-    let language = args.policy.language.or_else(|| Language::of(&args.policy.file, written));
-    // A policy of several files is sent as one text.
-    let text = if policy.sources.texts.len() > 1 { altq_config::print(&policy).text } else { written.to_owned() };
-    let asked = Apply {
-        name: path.display().to_string(),
-        language: language.unwrap_or(Language::Native).name().to_owned(),
-        text,
-        link: args.link.clone(),
-        evict: args.evict,
-        check: args.check,
-        safe: args.safely.safe(),
-    };
+    let Some(asked) = args.asked(&args.policy) else { return Ok(Exit::Usage) };
     if let Some(at) = args.at {
         // If it is impossible, that is reported now, and not only at the given time.
-        let check = Apply { check: true, safe: Safe::default(), ..asked.clone() };
-        if let Err(fault) = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "apply", &check)) {
+        if let Err(fault) = args.socket.connect().and_then(|mut client| checked(&mut client, &asked)) {
             return Ok(fail("apply", &fault));
         }
         sleep_until(at);
@@ -182,6 +199,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(args.safely.done("apply", &mut client, &applied))
 }
 
+/// Says what a policy would change, and changes nothing.
+fn checked(client: &mut Client, asked: &Apply) -> Result<Applied, Fault> {
+    ask(client, "apply", &Apply { check: true, safe: Safe::default(), ..asked.clone() })
+}
+
 /// The fault for a policy that is too long for a request.
 fn too_long(fault: Fault, bytes: usize) -> Fault {
     if bytes < altq_control::request::WRITE_LINE / 2 || fault.code != Code::Usage {
@@ -199,7 +221,7 @@ fn sleep_until(at: When) {
     let wait = match at {
         When::In(wait) => wait,
         When::Day(second) => {
-            let now = clock::second_of_day();
+            let now = clock::local().second;
             u64::from((second + 86_400 - now) % 86_400) * SECOND
         }
     };

@@ -32,5 +32,6 @@ pub mod subscriber;
 pub mod tap;
 pub mod top;
 pub mod traffic;
+pub mod verify;
 #[cfg(feature = "web")]
 pub mod web;

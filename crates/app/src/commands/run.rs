@@ -15,6 +15,7 @@ mod memory;
 mod monitors;
 mod reload;
 mod reservations;
+mod runs;
 mod shaped;
 mod stat;
 mod supervise;

@@ -214,10 +214,8 @@ impl<D: Disk> Changes<D> {
             let (text, begun, guards) = (asked.text.clone(), now.clone(), asked.guards.clone());
             self.kept.pending = Some(Pending { number, text, begun, wait_ns: wait_ns.min(LONGEST), guards });
             self.remember(&asked, number, now);
-            if let Err(error) = self.write() {
-                self.kept = before;
-                return Err(format!("it cannot be written down how to take it back: {error}"));
-            }
+            let written = self.write_or_undo(before);
+            written.map_err(|error| format!("it cannot be written down how to take it back: {error}"))?;
         }
         self.begun = Some(asked);
         Ok(number)
@@ -272,10 +270,7 @@ impl<D: Disk> Changes<D> {
         }
         self.kept.previous = self.kept.good.replace(pending.text);
         self.entry(pending.number, now, What::Confirmed, by.clone(), String::new(), Vec::new());
-        if let Err(error) = self.write() {
-            self.kept = before;
-            return Err(error);
-        }
+        self.write_or_undo(before)?;
         Ok(pending.number)
     }
 
@@ -378,6 +373,23 @@ impl<D: Disk> Changes<D> {
         while self.kept.history.len() > REMEMBERED || all > BYTES && self.kept.history.len() > 1 {
             all -= bytes(&self.kept.history.remove(0));
         }
+    }
+
+    /// Writes what is kept. Where the disk does not take it, what was kept before is kept again.
+    fn write_or_undo(&mut self, before: Kept) -> Result<(), String> {
+        let Err(error) = self.write() else { return Ok(()) };
+        let refused = std::mem::replace(&mut self.kept, before);
+        // The last step may have failed, when the new file had its name already: a start would find
+        // what was refused.
+        let stays = match self.disk.read() {
+            Ok(None) => true,
+            Ok(Some(bytes)) => serde_json::from_slice::<Kept>(&bytes).is_ok_and(|there| there != refused),
+            Err(_) => false,
+        };
+        if !stays {
+            self.write().map_err(|again| format!("{error}; and a start may find it all the same, since {again}"))?;
+        }
+        Err(error)
     }
 
     fn write(&mut self) -> Result<(), String> {

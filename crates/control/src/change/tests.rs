@@ -1,3 +1,6 @@
+mod broken;
+mod handed;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -23,6 +26,9 @@ struct State {
     /// Whether a rename that was not synced survives a crash. Both are possible on a disk.
     early: bool,
     fails: bool,
+    /// How many steps there were, and which of them fail.
+    count: usize,
+    errors: std::ops::Range<usize>,
 }
 
 const DEAD: &str = "the process is dead";
@@ -30,7 +36,9 @@ const DEAD: &str = "the process is dead";
 impl Fake {
     fn step(&self, name: &'static str) -> Result<(), String> {
         let mut state = self.0.borrow_mut();
-        if state.fails {
+        let at = state.count;
+        state.count += 1;
+        if state.fails || state.errors.contains(&at) {
             return Err("no space".to_owned());
         }
         match &mut state.left {
@@ -42,14 +50,21 @@ impl Fake {
         Ok(())
     }
 
-    /// The host loses power, or all processes are killed.
+    /// So many of the steps that come fail, after some that do not.
+    fn breaks(&self, after: usize, many: usize) {
+        let mut state = self.0.borrow_mut();
+        let from = state.count + after;
+        state.errors = from..from.saturating_add(many);
+    }
+
+    /// The host loses power, or all processes are killed. The disk works again then.
     fn crash(&self) {
         let mut state = self.0.borrow_mut();
         if !state.early {
             state.named = state.durable.clone();
         }
         state.durable = state.named.clone();
-        (state.beside, state.left) = (None, None);
+        (state.beside, state.left, state.errors) = (None, None, 0..0);
     }
 }
 

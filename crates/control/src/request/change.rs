@@ -71,6 +71,8 @@ pub enum Change {
     History,
     /// `policy`: the text of the policy that runs.
     Policy,
+    /// `verify`: what runs, for whoever compares it.
+    Runs,
 }
 
 /// The outcome of a change.
@@ -182,6 +184,7 @@ pub(super) fn read(op: &str, line: &[u8]) -> Option<Result<Change, Fault>> {
         "rollback" => nothing(Change::Rollback),
         "history" => nothing(Change::History),
         "policy" => nothing(Change::Policy),
+        "verify" => nothing(Change::Runs),
         _ => return None,
     })
 }

@@ -16,6 +16,7 @@ fn fails(text: &str) -> Fault {
 #[test]
 fn requests_are_read() {
     assert_eq!(reads(r#"{"op":"status"}"#), Request::Status);
+    assert_eq!(reads(r#"{"op":"verify"}"#), Request::Change(Change::Runs));
     let asked = read(br#"{"v":1,"id":18446744073709551615,"op":"status"}"#).unwrap();
     assert_eq!(asked, Asked { id: Some(u64::MAX), request: Request::Status });
     let stat = |form| Request::Stat { link: None, form };

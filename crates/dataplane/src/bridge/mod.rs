@@ -27,6 +27,7 @@ use crate::shaper::{Shaper, Tuning};
 use crate::stop::Stop;
 use crate::sys::bpf;
 use crate::sys::interface::Interface;
+use crate::verify::Guard;
 use crate::ways::Way;
 pub use bypass::{Bypass, Claim};
 pub use edge::OneWay;
@@ -115,6 +116,13 @@ pub(crate) fn add(
     let lock = Lock::take(from, true)?;
     let claim = starting.claim.clone();
     let guard = if claim.is_some() { None } else { guard(from, input.index, &mut starting.notes) };
+    if let Some(link) = link
+        && (claim.is_some() || guard.is_some())
+    {
+        let program = if claim.is_some() { Guard::FORWARDS } else { Guard::DROPS };
+        let guard = Guard { interface: from.to_owned(), program: program.to_owned() };
+        starting.set_up.entry(link.name.clone()).or_default().guards.push(guard);
+    }
     describe(&input, &output, link, &mut starting.notes);
     let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
     let (one_way, ear) = match &claim {

@@ -25,11 +25,11 @@ pub struct Drift {
 
 /// What the kernel shows about a queue, without counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Queue {
+pub(crate) struct Queue {
     /// The number of the netlink socket that listens.
-    owner: u64,
+    pub owner: u64,
     /// How many bytes of each packet are copied.
-    copied: u64,
+    pub copied: u64,
 }
 
 /// Settings of a device that somebody may change while links run.
@@ -126,7 +126,7 @@ impl Drift {
 }
 
 /// A queue in the kernel's table of queues.
-fn queue(table: &str, number: u16) -> Option<Queue> {
+pub(crate) fn queue(table: &str, number: u16) -> Option<Queue> {
     table.lines().find_map(|line| {
         // Number, port, packets that wait, copy mode, copy range, and counters.
         let mut words = line.split_whitespace().map(str::parse::<u64>);

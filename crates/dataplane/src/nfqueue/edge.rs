@@ -22,7 +22,7 @@ use crate::sys::wait::{now, wait};
 
 /// How many bytes of a packet are copied: enough for two IPv4 headers and a TCP header with all
 /// their options, and for the usual extension headers of IPv6.
-const COPY: u32 = 192;
+pub(crate) const COPY: u32 = 192;
 /// Time between two checks of the interfaces.
 const LOOK: Nanos = SECOND / 2;
 /// Time after which verdicts are sent again for which the kernel had no memory.
@@ -179,6 +179,11 @@ impl QueueEdge {
     /// hosts behind NAT.
     pub fn tracks(&self) -> bool {
         self.tracks
+    }
+
+    /// The number of the socket that listens at the queue; 0 if the kernel does not tell it.
+    pub fn owner(&self) -> u32 {
+        self.netlink.number().unwrap_or(0)
     }
 
     /// Tells the kernel not to describe the packets' connections, because the firewall shows their

@@ -26,6 +26,7 @@ use crate::kernel;
 use crate::lock::Lock;
 use crate::running::{Starting, channel, find};
 use crate::shaper::{self, Shaper, Tuning};
+use crate::verify::Steered;
 use edge::{Place, QueueEdge};
 use steer::{Fail, Firewall, Steer, Steering};
 
@@ -68,6 +69,10 @@ pub(crate) fn add(
     let port = steer::is_port(name);
     let (interface, dscp, fail) = (name.to_owned(), dscps(link), starting.fail.clone());
     let mut steering = Steering::new(Steer { interface, ingress, port, queue, dscp, fail })?;
+    if let Some(firewall) = steering.firewall() {
+        let steered = Steered { steer: steering.steer().clone(), firewall, owner: shaper.edge().owner() };
+        starting.set_up.entry(link.name.clone()).or_default().steered = Some(steered);
+    }
     let (does, by) = (
         if ingress { "what comes in at" } else { "what leaves by" },
         match steering.firewall() {

@@ -14,6 +14,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_TCX_INGRESS: u32 = 46;
@@ -83,6 +86,55 @@ struct MapUpdate {
     value: u64,
     flags: u64,
 }
+
+#[repr(C)]
+struct ProgQuery {
+    target_ifindex: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    count: u32,
+    padding: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    revision: u64,
+}
+
+#[repr(C)]
+struct GetById {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// The beginning of `struct bpf_prog_info`, up to the name.
+#[repr(C)]
+struct ProgInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    lengths: [u32; 2],
+    instructions: [u64; 2],
+    load_time: u64,
+    uid: u32,
+    map_count: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+const _: () = assert!(size_of::<ProgInfo>() == 80 && size_of::<ProgQuery>() == 64);
+
+/// The most programs at a hook that are listed (BPF_MPROG_MAX).
+const MOST: usize = 64;
 
 /// A program to load.
 pub(super) struct Program<'a> {
@@ -195,6 +247,46 @@ pub fn forward_ingress(interface: u32, to: u32, until: BorrowedFd<'_>) -> io::Re
     at_ingress(interface, *b"altq_forward\0\0\0\0", &forward(to, until.as_raw_fd()))
 }
 
+/// The names of the programs at the ingress hook of an interface, in the order in which they run.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN and CAP_SYS_ADMIN; EINVAL on a kernel without tcx.
+pub fn at_ingress_hook(interface: u32) -> io::Result<Vec<String>> {
+    let mut ids = [0_u32; MOST];
+    let mut query = ProgQuery {
+        target_ifindex: interface,
+        attach_type: BPF_TCX_INGRESS,
+        query_flags: 0,
+        attach_flags: 0,
+        prog_ids: (&raw mut ids) as u64,
+        count: MOST as u32,
+        padding: 0,
+        prog_attach_flags: 0,
+        link_ids: 0,
+        link_attach_flags: 0,
+        revision: 0,
+    };
+    match bpf_mut(BPF_PROG_QUERY, &mut query) {
+        // Nothing was ever attached there.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
+        done => done?,
+    };
+    ids.iter().take(query.count as usize).map(|id| name_of(*id)).collect()
+}
+
+/// The name of the program of this number.
+fn name_of(id: u32) -> io::Result<String> {
+    let program = descriptor(BPF_PROG_GET_FD_BY_ID, &GetById { id, next_id: 0, open_flags: 0 })?;
+    let (lengths, instructions) = ([0; 2], [0; 2]);
+    let (kind, tag, load_time, uid, map_count, map_ids, name) = (0, [0; 8], 0, 0, 0, 0, [0; 16]);
+    let mut info = ProgInfo { kind, id, tag, lengths, instructions, load_time, uid, map_count, map_ids, name };
+    let len = size_of_val(&info) as u32;
+    let mut get = GetInfo { fd: program.as_raw_fd() as u32, len, info: (&raw mut info) as u64 };
+    bpf_mut(BPF_OBJ_GET_INFO_BY_FD, &mut get)?;
+    let name = info.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
 /// The instructions of [`forward_ingress`]: opcode in the low byte, then the destination register
 /// (4 bits), the source register, 16 bits of offset, 32 of immediate (RFC 9669, section 3).
 fn forward(to: u32, until: i32) -> [u64; 11] {
@@ -232,6 +324,15 @@ fn descriptor<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
     // SAFETY: the callers' commands return a new descriptor, which nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A bpf(2) command that answers into its attributes, or behind a pointer of theirs.
+fn bpf_mut<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+    // SAFETY: as in `bpf`; besides, the kernel writes into `attributes`, which is borrowed for that
+    // and whose fields take any bytes, and where its pointers lead: to arrays of the callers' that
+    // are as long as they say, are written by nobody else and outlive the call.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as libc::c_int) }
 }
 
 /// A bpf(2) command.

@@ -145,6 +145,36 @@ impl Interface {
         done.ok().map(|_| value.data)
     }
 
+    /// The rate of its line in bit/s, as its driver says (ETHTOOL_GSET); `None` if it does not say,
+    /// or has no carrier.
+    pub fn speed(&self) -> Option<u64> {
+        const GSET: u32 = 0x01;
+        /// `struct ethtool_cmd` of linux/ethtool.h.
+        #[repr(C)]
+        struct Settings {
+            cmd: u32,
+            modes: [u32; 2],
+            speed: u16,
+            ports: [u8; 6],
+            packets: [u32; 2],
+            speed_high: u16,
+            crossed: [u8; 2],
+            others: [u32; 3],
+        }
+        let (modes, ports, packets, crossed, others) = ([0; 2], [0; 6], [0; 2], [0; 2], [0; 3]);
+        let mut settings = Settings { cmd: GSET, modes, speed: 0, ports, packets, speed_high: 0, crossed, others };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut settings).cast();
+        // SAFETY: for ETHTOOL_GSET the kernel reads and writes one ethtool_cmd of 44 bytes behind
+        // ifr_data, and both live until the call returns. rustix has no ethtool.
+        check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) }).ok()?;
+        // In Mbit/s. -1 is SPEED_UNKNOWN, in 16 bits or in 32; some drivers say 0.
+        match u32::from(settings.speed_high) << 16 | u32::from(settings.speed) {
+            0 | 0xffff | u32::MAX => None,
+            speed => Some(u64::from(speed) * 1_000_000),
+        }
+    }
+
     /// Its driver (ETHTOOL_GDRVINFO).
     pub fn driver(&self) -> Driver {
         const GDRVINFO: u32 = 0x03;

@@ -60,6 +60,20 @@ impl Netlink {
         Ok(Netlink { socket, bytes: vec![0; BATCH * MESSAGE], parts, headers })
     }
 
+    /// Its number, by which the kernel lists who listens at a queue.
+    ///
+    /// # Errors
+    /// That of getsockname(2).
+    pub fn number(&self) -> io::Result<u32> {
+        // SAFETY: sockaddr_nl is plain old data, for which all zeroes are a value.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        let mut len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes into `address`, which outlives the call,
+        // and the length into `len`. rustix has no addresses of netlink here.
+        check(unsafe { libc::getsockname(self.socket.as_raw_fd(), (&raw mut address).cast(), &raw mut len) })?;
+        Ok(address.nl_pid)
+    }
+
     /// Receives datagrams that have arrived, at most [`BATCH`] and at most `most`, without waiting.
     /// Returns their number; [`datagram`](Netlink::datagram) has their bytes.
     ///

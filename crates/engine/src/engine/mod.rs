@@ -5,6 +5,7 @@
 
 mod inspect;
 mod nested;
+mod shown;
 mod stateful;
 mod tree;
 mod walk;
@@ -25,6 +26,7 @@ use crate::shape::regulator::Limiter;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
 use crate::trace::{Trace, What};
 use crate::units::{Nanos, Rate};
+pub use shown::ClassShown;
 
 /// How many schedulers may be nested in one another, the link's included.
 pub const MAX_NESTING: usize = 8;

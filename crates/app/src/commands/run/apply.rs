@@ -20,6 +20,7 @@ use super::heart::Wire;
 use super::keep::{first_error, policy_of};
 use super::live::{Live, State};
 use super::reservations::{carry_out, time};
+use super::runs;
 use crate::commands::check::refused_by_kernel;
 
 /// How long altq waits before it tries again to take a change back.
@@ -69,6 +70,7 @@ pub fn answer(live: &Live, wire: Option<&Wire>, change: Change, peer: &Peer) -> 
             Answer::History { entries } => document(&History::of(entries)),
             _ => Err(no_answer()),
         },
+        Change::Runs => document(&runs::runs(live)),
         Change::Policy => {
             let state = live.lock();
             let Text { language, text, .. } = state.course.text.clone();

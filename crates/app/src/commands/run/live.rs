@@ -169,7 +169,6 @@ impl Live {
     }
 
     /// Access to the loops.
-    #[cfg(feature = "experiments")]
     pub fn reach(&self) -> &Reach {
         &self.reach
     }

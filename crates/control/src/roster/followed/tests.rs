@@ -1,10 +1,11 @@
 use altq_engine::packet::Packet;
 use altq_engine::random::SplitMix64;
-use altq_reserve::Op;
+use altq_engine::units::SECOND;
+use altq_reserve::{Op, Tspec};
 
 use super::*;
 use crate::fault::Code;
-use crate::roster::reserved::tests::{World, add, links, of};
+use crate::roster::reserved::tests::{World, add, links, of, tspec};
 
 const POLICY: &str = "link down { rate 100Mbit/s  scheduler cbq
     class subscribers { share 40% }
@@ -198,6 +199,66 @@ fn any_policy_follows_any_other() {
             assert_eq!(root.received_packets(), arrived, "seed {seed}");
         }
     }
+}
+
+/// The reservations that there are: numbers, rates, classes.
+fn reserved(world: &World) -> Vec<(u64, Tspec, String)> {
+    let list = world.table("down").list(world.now);
+    list.reservations.iter().map(|there| (there.id, there.tspec, there.class.clone())).collect()
+}
+
+/// Reservations come, change and end, and policies follow that have more or less room for them. The
+/// sum never exceeds what the class has, in the table and in the link; and what is refused leaves
+/// the old reservation, or all of them, as they were.
+#[test]
+fn the_sum_of_reservations_never_exceeds_the_class() {
+    let (mut refused, mut evicted) = (0, 0);
+    for seed in 0..40 {
+        let mut random = SplitMix64::new(seed);
+        let mut below = |n: u64| random.bits() % n;
+        let mut world = World::new(POLICY);
+        let mut room = 10_000_000;
+        for _ in 0..100 {
+            let key = format!("k{}", below(12));
+            let before = reserved(&world);
+            match below(8) {
+                0..=2 => _ = world.ask(&add(&key, 1 + below(20) as u16, 100_000 + below(4_000_000))),
+                3 | 4 => {
+                    let tspec = Some(tspec(100_000 + below(6_000_000)));
+                    if !world.ask(&altq_reserve::Request { tspec, ..of(Op::Modify, &key) }).granted {
+                        refused += 1;
+                        assert_eq!(reserved(&world), before, "seed {seed}");
+                    }
+                }
+                5 => _ = world.ask(&of(Op::Del, &key)),
+                6 => {
+                    world.now += below(40) * SECOND;
+                    world.expire();
+                }
+                _ => {
+                    let new = (2 + below(12)) * 1_000_000;
+                    let text = POLICY.replace("rate 10Mbit/s", &format!("rate {new}bit/s"));
+                    let (at, evict) = (world.at(), below(2) == 0);
+                    match world.roster.follow(at, links(&text), evict) {
+                        Ok(done) => {
+                            world.done(done);
+                            evicted += before.len() - reserved(&world).len();
+                            room = new;
+                        }
+                        Err(_) => assert_eq!(reserved(&world), before, "seed {seed}"),
+                    }
+                }
+            }
+            let charged = world.table("down").list(world.now).charged_bit_s;
+            assert!(charged <= room, "seed {seed}: {charged} of {room}");
+            let link = world.roster.link("down").unwrap();
+            let res = link.class("res").unwrap();
+            let classes = (0..).zip(&link.spec.classes).filter(|(_, spec)| spec.parent == res);
+            let sum: u64 = classes.map(|(class, _)| link.guarantee(class).map_or(0, |rate| rate.as_bit_s())).sum();
+            assert_eq!(sum, charged, "seed {seed}");
+        }
+    }
+    assert!(refused > 50 && evicted > 20, "{refused} {evicted}");
 }
 
 /// A policy of up to six classes in two levels, some of them with a scheduler of their own.

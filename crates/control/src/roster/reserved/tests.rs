@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    fn expire(&mut self) {
+    pub fn expire(&mut self) {
         let done = self.roster.expire(self.at());
         self.done(done);
     }

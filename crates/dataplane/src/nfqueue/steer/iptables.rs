@@ -32,6 +32,11 @@ pub fn set(steer: &Steer) -> Result<(), String> {
             steer.interface
         ));
     }
+    put(steer)
+}
+
+/// The same, whether or not they would see packets.
+pub fn put(steer: &Steer) -> Result<(), String> {
     for (list, restore) in programs() {
         let before = run(list, &["-w", "5", "-t", "mangle", "-S"], "")?;
         run(restore, &["-w", "5", "--noflush"], &rules(steer, &before, list == PROGRAMS[1].0))?;
@@ -61,9 +66,18 @@ pub fn is_there(steer: &Steer) -> bool {
     programs().any(stands)
 }
 
-/// All rules of the table, for each family that the kernel has.
+/// All rules of the table, for each family that the kernel has; empty for one that is not listed.
 pub fn mangle() -> Vec<String> {
-    programs().map(|(list, _)| run(list, &["-w", "5", "-t", "mangle", "-S"], "").unwrap_or_default()).collect()
+    list().map(Result::unwrap_or_default).collect()
+}
+
+/// The same, with what a program says that does not list them.
+pub fn listed() -> Result<Vec<String>, String> {
+    list().collect()
+}
+
+fn list() -> impl Iterator<Item = Result<String, String>> {
+    programs().map(|(list, _)| run(list, &["-w", "5", "-t", "mangle", "-S"], ""))
 }
 
 /// altq's chains, in both families.

@@ -14,7 +14,7 @@ pub(crate) mod program;
 mod ruleset;
 
 use crate::error::Error;
-pub(crate) use ruleset::{Ruleset, ruleset};
+pub(crate) use ruleset::{Ruleset, expected, read, ruleset};
 
 /// What becomes of packets while no program listens at the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,6 +112,11 @@ impl Steering {
                  and use a kernel with CONFIG_NFT_QUEUE or CONFIG_NETFILTER_XT_TARGET_NFQUEUE"
             ))),
         }
+    }
+
+    /// What the rules are to do.
+    pub fn steer(&self) -> &Steer {
+        &self.steer
     }
 
     /// The firewall that has the rules.

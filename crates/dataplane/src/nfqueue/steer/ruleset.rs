@@ -3,6 +3,7 @@
 
 use super::program::run;
 use super::{Fail, Firewall, Steer, iptables, nft};
+use crate::netns::Namespace;
 
 /// All rules, without counters.
 #[derive(Clone, Debug, Default)]
@@ -15,13 +16,46 @@ pub struct Ruleset {
 
 /// Reads all rules, in the network namespace of the calling thread.
 pub fn ruleset() -> Ruleset {
-    // The elements of sets are left out, because there may be many. An older nft does not have that
-    // option.
-    let nft = run("nft", &["-s", "-t", "list", "ruleset"], "").or_else(|_| run("nft", &["-s", "list", "ruleset"], ""));
-    let nft = nft.unwrap_or_default();
+    let nft = of_nft().unwrap_or_default();
     let native = nft.lines().any(|line| line.starts_with("table inet altq-") || line.starts_with("table bridge altq-"));
     let mangle = if native { Vec::new() } else { iptables::mangle() };
     Ruleset { nft, mangle }
+}
+
+/// What nft lists, without the elements of sets, which may be many; an older nft does not know that
+/// option.
+fn of_nft() -> Result<String, String> {
+    run("nft", &["-s", "-t", "list", "ruleset"], "").or_else(|_| run("nft", &["-s", "list", "ruleset"], ""))
+}
+
+/// Reads all rules, of which a firewall has altq's, in the network namespace of the calling thread.
+///
+/// # Errors
+/// What the firewall's program says that does not list them.
+pub fn read(of: Firewall) -> Result<Ruleset, String> {
+    match of {
+        Firewall::Nft => Ok(Ruleset { nft: of_nft()?, mangle: Vec::new() }),
+        // Its own rules are listed by iptables; nft, where it is there, lists those of others.
+        Firewall::Iptables => Ok(Ruleset { nft: of_nft().unwrap_or_default(), mangle: iptables::listed()? }),
+    }
+}
+
+/// The rules that a link asks for, as the firewall's programs list them: they are put into a
+/// network namespace that is made for it, where nothing else stands.
+///
+/// # Errors
+/// There can be no namespace, or the firewall refuses the rules.
+pub fn expected(steer: &Steer, of: Firewall) -> Result<Vec<String>, String> {
+    let namespace = Namespace::new().map_err(|error| format!("no network namespace can be made: {error}"))?;
+    let list = || -> Result<Vec<String>, String> {
+        match of {
+            Firewall::Nft => nft::set(steer)?,
+            Firewall::Iptables => iptables::put(steer)?,
+        }
+        let (lines, _) = read(of)?.of(&steer.interface, steer.ingress).ok_or("the rules are not listed")?;
+        Ok(lines)
+    };
+    namespace.run(list).map_err(|error| format!("no network namespace can be entered: {error}"))?
 }
 
 impl Ruleset {
