@@ -20,6 +20,8 @@ pub struct Client {
     next: u64,
     /// Bytes that came after the last reply.
     rest: Vec<u8>,
+    /// How long a reply may take.
+    patience: Duration,
 }
 
 /// A request as it is sent.
@@ -36,7 +38,8 @@ struct Numbered<'a, T> {
 #[derive(Serialize)]
 pub struct NoFields {}
 
-/// How long a reply may take. A document about 100,000 classes takes a second.
+/// How long a reply may take unless the client says otherwise. A document about 100,000 classes
+/// takes a second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Client {
@@ -55,10 +58,19 @@ impl Client {
                 .help("run this as root, or as a member of the group that owns the socket"),
             _ => Fault::new(Code::Failed, format!("{shown}: {error}")),
         })?;
-        for set in [stream.set_read_timeout(Some(PATIENCE)), stream.set_write_timeout(Some(PATIENCE))] {
-            set.map_err(|error| Fault::new(Code::Failed, format!("{shown}: {error}")))?;
-        }
-        Ok(Client { stream, next: 1, rest: Vec::new() })
+        let client = Client { stream, next: 1, rest: Vec::new(), patience: PATIENCE };
+        client.patient(PATIENCE).map_err(|error| Fault::new(Code::Failed, format!("{shown}: {error}")))
+    }
+
+    /// The same client, which waits for a reply no longer than this, 20 s otherwise.
+    ///
+    /// # Errors
+    /// That of setting the socket; a time of 0 is one.
+    pub fn patient(mut self, patience: Duration) -> io::Result<Client> {
+        self.stream.set_read_timeout(Some(patience))?;
+        self.stream.set_write_timeout(Some(patience))?;
+        self.patience = patience;
+        Ok(self)
     }
 
     /// Sends a request, and returns its result as JSON.
@@ -84,9 +96,10 @@ impl Client {
         let request = Numbered { v: crate::request::VERSION, id, op, fields };
         let mut line = serde_json::to_vec(&request).map_err(|error| Fault::new(Code::Failed, error.to_string()))?;
         line.push(b'\n');
+        let patience = self.patience.as_secs();
         let lost = |error: io::Error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                Fault::new(Code::Failed, format!("altq has not answered within {} s", PATIENCE.as_secs()))
+                Fault::new(Code::Failed, format!("altq has not answered within {patience} s"))
             }
             _ => Fault::new(Code::Failed, format!("the connection to altq is lost: {error}")),
         };
