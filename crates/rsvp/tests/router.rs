@@ -292,6 +292,10 @@ fn a_new_previous_hop_gets_its_resv_at_once() {
     let resv = sent.iter().find(|transmit| transmit.destination == ip("10.0.1.9")).unwrap();
     let Message::Resv(resv) = read(resv) else { panic!() };
     assert_eq!(resv.hop, Hop { address: ip("10.0.1.2"), handle: 11 });
+    // The new hop is asked before the old one is told.
+    let at = |to: &str| sent.iter().position(|transmit| transmit.destination == ip(to)).unwrap();
+    assert!(at("10.0.1.9") < at("10.0.1.1"), "{sent:?}");
+    assert!(matches!(read(&sent[at("10.0.1.1")]), Message::ResvTear(_)));
     // A tear of the old hop tears nothing.
     router.path_tear(session(5004), sender(4000));
     assert_eq!(router.rates(OUT), [62_500.0_f32]);
