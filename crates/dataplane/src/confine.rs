@@ -67,8 +67,8 @@ pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
     Ok(notes)
 }
 
-/// Gives up all capabilities of the calling thread, and of those that it starts, but CAP_NET_RAW. It
-/// becomes `user`, if there is one.
+/// Gives up all capabilities of the calling thread, and of those that it starts, but CAP_NET_RAW.
+/// It becomes `user`, if there is one.
 ///
 /// # Errors
 /// As [`confine`].

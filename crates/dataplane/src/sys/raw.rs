@@ -17,6 +17,9 @@ const IPV6_ROUTER_ALERT: libc::c_int = 22;
 const IPV6_ROUTER_ALERT_ISOLATE: libc::c_int = 30;
 /// The protocol of sockets that send packets with their IP headers, and receive none.
 const RAW: u8 = 255;
+/// Bytes that wait in a socket, of which the kernel counts several hundred for a small packet: all
+/// neighbours may refresh a thousand sessions at once, and what does not fit is lost.
+const WAITING: libc::c_int = 1 << 20;
 /// The value of the router alert option of IPv6 that says RSVP (RFC 2711 2.1).
 const ALERT_OF_RSVP: libc::c_int = 1;
 
@@ -72,6 +75,10 @@ pub fn open(kind: Kind, interface: &str) -> io::Result<OwnedFd> {
         }
     }
     let number = |level, option, value: libc::c_int| set(&socket, level, option, &value.to_ne_bytes());
+    // More than net.core.rmem_max only CAP_NET_ADMIN gets.
+    if number(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, WAITING).is_err() {
+        number(libc::SOL_SOCKET, libc::SO_RCVBUF, WAITING)?;
+    }
     match kind {
         Kind::Four(_) => number(libc::IPPROTO_IP, IP_ROUTER_ALERT, 1)?,
         Kind::FourOut => {}
