@@ -110,7 +110,9 @@ impl Client {
                 }
             };
             if let Some(line) = line {
-                self.reply = answer(&line, &|right| writers.check(&self.peer, right));
+                let help = "root, the daemon's user and the group of its socket may: `altq rsvpd --group`";
+                let may = |right| writers.check(&self.peer, right).map_err(|fault| fault.help(help));
+                self.reply = answer(&line, &may);
             }
             if !self.reply.is_empty() {
                 self.gone = false;

@@ -24,6 +24,7 @@ use crate::clients::Clients;
 use crate::document::{Changed, Context};
 use crate::log::Log;
 use crate::ports::{Failed, Ports, Which, look};
+use crate::receivers::Receivers;
 use crate::request::{self, Request};
 use crate::reserve::Altq;
 use crate::settings::{Present, Settings};
@@ -50,6 +51,8 @@ pub struct Daemon {
     begun: Instant,
     /// The senders that this daemon announces, which it does again when interfaces have changed.
     announced: BTreeMap<(Session, Sender), Tspec>,
+    /// What receivers here have asked for, which is asked for again when their paths come again.
+    receivers: Receivers,
     /// When routes and addresses are looked at, after a notice.
     look_at: Option<Instant>,
     looked: Instant,
@@ -97,6 +100,7 @@ impl Daemon {
             node,
             begun: now,
             announced: BTreeMap::new(),
+            receivers: Receivers::default(),
             look_at: None,
             looked: now,
             connect_at: now,
@@ -132,6 +136,7 @@ impl Daemon {
             self.look()?;
         }
         clients.work(&mut |line, may| self.answer(line, may));
+        self.reserve_again();
         self.log.flush();
         Ok(false)
     }
@@ -214,6 +219,9 @@ impl Daemon {
                     }
                 }
                 Output::Event(event) => {
+                    if let Event::Path { session, .. } = &event {
+                        self.receivers.hear(*session);
+                    }
                     if let Some(text) = self.said(&event) {
                         self.log.say(text);
                     }
@@ -299,6 +307,14 @@ impl Daemon {
         Ok(())
     }
 
+    /// Asks again for what receivers here have asked for, where a path has come.
+    fn reserve_again(&mut self) {
+        for (session, (style, senders, tspec)) in self.receivers.again() {
+            // Where a path is still missing, this is refused, and done when that comes too.
+            let _ = self.act(|node, now, world| node.reserve(now, world, session, (style, &senders), (tspec, false)));
+        }
+    }
+
     /// Answers a line of a client.
     fn answer(&mut self, line: &[u8], may: &dyn Fn(Right) -> Result<(), Fault>) -> Vec<u8> {
         let (id, asked) = match request::read(line) {
@@ -333,14 +349,18 @@ impl Daemon {
                 json(&Changed { changed: self.act(|node, now, world| node.renounce(now, world, session, sender)) })
             }
             Request::Reserve { session, style, senders, tspec } => {
-                self.act(|node, now, world| {
-                    node.reserve(now, world, session, (style, senders.as_slice()), (tspec, true))
-                })
-                .map_err(refused)?;
+                if !self.receivers.has_room(&session, self.settings.limits.sessions) {
+                    return Err(refused(ProxyError::Limit));
+                }
+                self.act(|node, now, world| node.reserve(now, world, session, (style, &senders), (tspec, true)))
+                    .map_err(refused)?;
+                self.receivers.keep(session, (style, senders, tspec));
                 json(&Changed { changed: true })
             }
             Request::Release(session) => {
-                json(&Changed { changed: self.act(|node, now, world| node.release(now, world, session)) })
+                let was_asked = self.receivers.forget(&session);
+                let changed = self.act(|node, now, world| node.release(now, world, session)) || was_asked;
+                json(&Changed { changed })
             }
         }
     }

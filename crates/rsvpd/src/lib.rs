@@ -19,6 +19,7 @@ pub mod document;
 mod log;
 pub mod packet;
 mod ports;
+mod receivers;
 pub mod request;
 mod reserve;
 pub mod settings;

@@ -1,8 +1,9 @@
 //! Bandwidth, asked of `altq run` by its control socket (docs/reserve.md).
 //!
-//! After a call that altq does not answer it is not asked for a second, or for four times as long as
-//! was waited: an altq that hangs costs a fifth of the daemon's time. A reservation that cannot be refreshed then is kept: it lives in altq up to its
-//! deadline, and if altq has lost it, [`Altq::missing`] finds out when it is back.
+//! After a call that altq does not answer it is not asked for a second, or for four times as long
+//! as was waited: an altq that hangs costs a fifth of the daemon's time. A reservation that cannot
+//! be refreshed then is kept: it lives in altq up to its deadline, and if altq has lost it,
+//! [`Altq::missing`] finds out when it is back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};

@@ -91,7 +91,7 @@ impl Settings {
                 return Err(format!("interface {} is given twice", interface.name));
             }
             let name = interface.name.clone();
-            interfaces.push(interface.listed(&keys, refresh_ms).map_err(|why| format!("interface {}: {why}", name))?);
+            interfaces.push(interface.listed(&keys, refresh_ms).map_err(|why| format!("interface {name}: {why}"))?);
         }
         let receiver_proxy = written.receiver_proxy.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
         let settings =

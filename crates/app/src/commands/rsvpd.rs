@@ -46,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// The user to become. It must be the one that altq runs as: nobody else may reserve in the
-    /// name of neighbours [default: whose altq's control socket is, if this is root]
+    /// name of neighbours [default: whose altq's control socket is, if this is root and the socket
+    /// is there]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
@@ -69,7 +70,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let wanted = Wanted { path: &path, group: args.group.as_deref(), mode: 0o660 };
     let opened = match listen::open(&wanted) {
         Ok(opened) => opened,
-        Err(problem) => return Ok(fail(&problem.message, problem.exit)),
+        // The same words as those of altq's own socket, which has another option.
+        Err(problem) => return Ok(fail(&problem.message.replace("--socket", "--rsvp-socket"), problem.exit)),
     };
     keep_raw_sockets(user)?;
     let owner = user.map_or(opened.writers.owner, |user| user.user);
