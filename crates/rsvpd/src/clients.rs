@@ -101,7 +101,10 @@ impl Client {
             self.send(now);
         }
         if self.reply.is_empty() && !self.gone {
-            self.read(now);
+            // One that sends many lines at once waits until they are answered.
+            if !self.lines.has_line() {
+                self.read(now);
+            }
             let line = match self.lines.take(LINE) {
                 Ok(line) => line.filter(|line| !line.is_empty()),
                 Err(_) => {
@@ -178,5 +181,21 @@ mod tests {
         drop((lines, client));
         clients.work(&mut answer);
         assert_eq!(clients.watched().len(), 1, "it is gone");
+    }
+
+    /// What a client sends ahead stays in its socket.
+    #[test]
+    fn lines_that_wait_take_no_memory() {
+        let path = std::env::temp_dir().join(format!("altq-rsvpd-many-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut clients = Clients::new(listener, Writers { owner: 0, group: None }).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        client.write_all(&b"x\n".repeat(20_000)).unwrap();
+        for turn in 0..100 {
+            clients.work(&mut |_, _| b"y\n".to_vec());
+            assert!(clients.clients.iter().all(|client| client.lines.len() <= 4096), "after {turn} turns");
+        }
     }
 }

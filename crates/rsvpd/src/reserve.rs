@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use altq_control::client::{Client, NoFields};
+use altq_control::client::{Client, NoFields, open_at_once};
 use altq_control::line::Lines;
 use altq_control::{Code, Fault};
 use altq_reserve::{Service, Tspec};
@@ -182,7 +182,7 @@ impl Altq {
                 answer => return answer,
             }
         }
-        let client = Client::connect(&self.path)?.patient(PATIENCE);
+        let client = Client::connect_at_once(&self.path)?.patient(PATIENCE);
         let client = client.map_err(|error| Fault::new(Code::Failed, error.to_string()))?;
         self.client.insert(client).ask(op, fields)
     }
@@ -261,8 +261,7 @@ impl Altq {
         if self.watch.is_some() || self.paused.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        let mut stream = UnixStream::connect(&self.path).ok()?;
-        stream.set_nonblocking(true).ok()?;
+        let mut stream = open_at_once(&self.path).ok()?;
         // A line so short fits into the buffer of a new connection.
         stream.write_all(b"{\"v\":1,\"id\":1,\"op\":\"reserve.watch\"}\n").ok()?;
         self.watch = Some((stream, Lines::default()));
