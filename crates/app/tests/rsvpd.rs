@@ -26,7 +26,8 @@ const KEYS: &str = "[[key]]\nid = 1\nalgorithm = \"hmac-sha256\"\nsecret = \"bet
                     [[key]]\nid = 2\nalgorithm = \"hmac-md5\"\nsecret = \"between b and c\"\n";
 
 /// The three hosts. 10.0.1.0/24 and fd01::/64 lie behind `a`, 10.0.3.0/24 and fd03::/64 behind `c`.
-/// None, with a message, if this host allows no namespaces.
+/// None, with a message, if this host allows no namespaces. IPv6 asks for neighbours from the
+/// link-local address, which the kernel would make only after a second.
 fn three(folder: &Folder) -> Option<[Host; 3]> {
     let made = || -> std::io::Result<[Namespace; 3]> { Ok([Namespace::new()?, Namespace::new()?, Namespace::new()?]) };
     let [a, b, c] = match made() {
@@ -40,7 +41,8 @@ fn three(folder: &Folder) -> Option<[Host; 3]> {
         "link set lo up\nlink add ba type veth peer name ab netns {}\nlink add bc type veth peer name cb netns {}\n\
          link set dev ba addrgenmode none up\nlink set dev bc addrgenmode none up\n\
          addr add 10.0.12.2/24 dev ba\naddr add fd12::2/64 dev ba nodad\n\
-         addr add 10.0.23.1/24 dev bc\naddr add fd23::1/64 dev bc nodad\n",
+         addr add 10.0.23.1/24 dev bc\naddr add fd23::1/64 dev bc nodad\n\
+         addr add fe80::2/64 dev ba nodad\naddr add fe80::1/64 dev bc nodad\n",
         a.path().display(),
         c.path().display()
     );
@@ -51,7 +53,7 @@ fn three(folder: &Folder) -> Option<[Host; 3]> {
     world::ip(
         &a,
         "link set lo up\nlink set dev ab addrgenmode none up\naddr add 10.0.12.1/24 dev ab\n\
-         addr add fd12::1/64 dev ab nodad\nroute add default via 10.0.12.2\nroute add fd03::/64 via fd12::2\n",
+         addr add fd12::1/64 dev ab nodad\naddr add fe80::1/64 dev ab nodad\nroute add default via 10.0.12.2\nroute add fd03::/64 via fd12::2\n",
     )
     .unwrap();
     world::ip(
@@ -63,7 +65,7 @@ fn three(folder: &Folder) -> Option<[Host; 3]> {
     world::ip(
         &c,
         "link set lo up\nlink set dev cb addrgenmode none up\naddr add 10.0.23.2/24 dev cb\n\
-         addr add fd23::2/64 dev cb nodad\nlink add lan type veth peer name lanp\n\
+         addr add fd23::2/64 dev cb nodad\naddr add fe80::2/64 dev cb nodad\nlink add lan type veth peer name lanp\n\
          link set dev lan addrgenmode none up\nlink set dev lanp addrgenmode none up\n\
          addr add 10.0.3.1/24 dev lan\naddr add fd03::1/64 dev lan nodad\n\
          route add default via 10.0.23.1\nroute add fd01::/64 via fd23::1\n",

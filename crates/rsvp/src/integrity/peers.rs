@@ -87,4 +87,11 @@ impl Peers {
         }
         right
     }
+
+    /// Whether a challenge is one of this node's own that waits for its answer. It must not be
+    /// answered here: both ends of a link share the key, so the answer could be sent back to this
+    /// node as the neighbour's.
+    pub fn waits_for(&self, challenge: &Challenge) -> bool {
+        self.known.values().any(|peer| matches!(peer, Peer::Challenged(_, cookie) if cookie[..] == challenge.cookie[..]))
+    }
 }
