@@ -208,7 +208,7 @@ fn a_row_is_reserved_changed_brought_back_and_given_up() {
 
 /// What a host drops of what comes in: 30 % of RSVP.
 const LOSS: &str = "table inet loss { chain in { type filter hook prerouting priority -300;
-    meta l4proto 46 numgen random mod 10 < 3 counter drop\n} }\n";
+    meta l4proto 46 numgen random mod 10 < 3 counter drop\n}\n}\n";
 
 /// Runs nft in a namespace; what it printed.
 fn nft(namespace: &Namespace, arguments: &[&str], input: &str) -> Result<String, String> {

@@ -53,7 +53,8 @@ fn three(folder: &Folder) -> Option<[Host; 3]> {
     world::ip(
         &a,
         "link set lo up\nlink set dev ab addrgenmode none up\naddr add 10.0.12.1/24 dev ab\n\
-         addr add fd12::1/64 dev ab nodad\naddr add fe80::1/64 dev ab nodad\nroute add default via 10.0.12.2\nroute add fd03::/64 via fd12::2\n",
+         addr add fd12::1/64 dev ab nodad\naddr add fe80::1/64 dev ab nodad\n\
+         route add default via 10.0.12.2\nroute add fd03::/64 via fd12::2\n",
     )
     .unwrap();
     world::ip(

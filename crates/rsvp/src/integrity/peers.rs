@@ -92,6 +92,7 @@ impl Peers {
     /// answered here: both ends of a link share the key, so the answer could be sent back to this
     /// node as the neighbour's.
     pub fn waits_for(&self, challenge: &Challenge) -> bool {
-        self.known.values().any(|peer| matches!(peer, Peer::Challenged(_, cookie) if cookie[..] == challenge.cookie[..]))
+        let is_it = |peer: &Peer| matches!(peer, Peer::Challenged(_, sent) if sent[..] == challenge.cookie[..]);
+        self.known.values().any(is_it)
     }
 }
