@@ -160,6 +160,15 @@ fuzz_target!(|input: &[u8]| {
             }
             2 => ledger.broken = bytes.next() % 2 == 0,
             3 => ledger.held.clear(),
+            15 => {
+                // Traffic control has lost one, or none, and the node is told what is there.
+                if bytes.next() % 2 == 0 {
+                    ledger.held.pop_first();
+                }
+                let there: Vec<String> = ledger.held.keys().cloned().collect();
+                let mut world = World { routes: &mut way, admission: &mut ledger, random: &mut random };
+                node.reinstall(now, &mut world, &|key| there.iter().any(|there| there == key));
+            }
             _ => {
                 now += u64::from(bytes.next()) * SECOND / 64;
                 let (interface, message) = message(&mut bytes);

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{apply, check, convert, edit, link, reserve, stat, status, subscriber, tap};
+use crate::commands::{apply, check, convert, edit, link, reserve, rsvp, rsvpd, stat, status, subscriber, tap};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -103,6 +103,10 @@ enum Command {
     Subscriber(subscriber::Args),
     /// Reserves rates for flows in a running altq, as long as there is room
     Reserve(reserve::Args),
+    /// Speaks RSVP (RFC 2205), and reserves in a running altq what neighbours ask for
+    Rsvpd(rsvpd::Args),
+    /// Shows what the RSVP daemon knows, and speaks RSVP for hosts that do not
+    Rsvp(rsvp::Args),
     /// Copies the packets that leave a class of a running altq to a pcap file
     Tap(tap::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
@@ -160,6 +164,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),
+        Command::Rsvpd(args) => rsvpd::run(&args),
+        Command::Rsvp(args) => rsvp::run(&args),
         Command::Tap(args) => tap::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]

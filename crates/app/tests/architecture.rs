@@ -28,6 +28,7 @@ fn dependencies_point_one_way() {
         ("altq-top", &["altq-engine", "altq-monitor"]),
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-rsvp", &[]),
+        ("altq-rsvpd", &["altq-config", "altq-control", "altq-dataplane", "altq-reserve", "altq-rsvp"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
@@ -52,6 +53,7 @@ fn dependencies_point_one_way() {
                 "altq-lab",
                 "altq-control",
                 "altq-web",
+                "altq-rsvpd",
             ],
         ),
     ]);
@@ -134,6 +136,7 @@ fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
         "top",
         "pages",
         "rsvp",
+        "rsvpd",
         "simulator",
         "traffic",
         "lab",

@@ -155,6 +155,8 @@ fn classes_to_which_nothing_leads() {
         ("class a { share 9% class b { share 5% } } class d { default } match dport 80 -> a", &["b"]),
         // A class that holds a scheduler.
         ("class a { share 9% scheduler drr class b { } class c { } } class d { default } match dport 80 -> c", &["b"]),
+        // Reservations come into it while the link runs.
+        ("class a { share 5% reservations } class b { share 5% default } match dport 80 -> b", &[]),
         // Nobody wrote a rule: packets come classified.
         ("class a { share 5% } class b { share 5% default }", &[]),
         ("class a { share 5% } class b { share 5% }", &[]),

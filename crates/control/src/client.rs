@@ -7,7 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect, sendmsg, socket_with,
+};
 use serde::Serialize;
 
 use crate::fault::{Code, Fault};
@@ -20,6 +23,8 @@ pub struct Client {
     next: u64,
     /// Bytes that came after the last reply.
     rest: Vec<u8>,
+    /// How long a reply may take.
+    patience: Duration,
 }
 
 impl AsFd for Client {
@@ -42,8 +47,34 @@ struct Numbered<'a, T> {
 #[derive(Serialize)]
 pub struct NoFields {}
 
-/// How long a reply may take. A document about 100,000 classes takes a second.
+/// How long a reply may take unless the client says otherwise. A document about 100,000 classes
+/// takes a second.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Connects to a Unix socket without waiting, and returns a stream that does not block.
+///
+/// # Errors
+/// Those of connect(2); EAGAIN where the listener takes no connections and enough of them wait.
+pub fn open_at_once(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+/// Why there is no connection, and what to do.
+fn not_connected(path: &Path, error: &io::Error) -> Fault {
+    let shown = path.display();
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            Fault::new(Code::Failed, format!("no altq runs with the control socket {shown}"))
+                .help("start `altq run`, or say where its socket is with --socket or ALTQ_SOCKET")
+        }
+        ErrorKind::PermissionDenied => Fault::new(Code::NotPermitted, format!("{shown}: permission denied"))
+            .help("run this as root, or as a member of the group that owns the socket"),
+        _ => Fault::new(Code::Failed, format!("{shown}: {error}")),
+    }
+}
 
 impl Client {
     /// Connects to the socket of a running altq.
@@ -51,20 +82,36 @@ impl Client {
     /// # Errors
     /// Nobody listens there, or the socket's mode does not allow it. The fault says what to do.
     pub fn connect(path: &Path) -> Result<Client, Fault> {
-        let shown = path.display();
-        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                Fault::new(Code::Failed, format!("no altq runs with the control socket {shown}"))
-                    .help("start `altq run`, or say where its socket is with --socket or ALTQ_SOCKET")
-            }
-            ErrorKind::PermissionDenied => Fault::new(Code::NotPermitted, format!("{shown}: permission denied"))
-                .help("run this as root, or as a member of the group that owns the socket"),
-            _ => Fault::new(Code::Failed, format!("{shown}: {error}")),
-        })?;
-        for set in [stream.set_read_timeout(Some(PATIENCE)), stream.set_write_timeout(Some(PATIENCE))] {
-            set.map_err(|error| Fault::new(Code::Failed, format!("{shown}: {error}")))?;
-        }
-        Ok(Client { stream, next: 1, rest: Vec::new() })
+        let stream = UnixStream::connect(path).map_err(|error| not_connected(path, &error))?;
+        Client::over(path, stream)
+    }
+
+    /// As [`connect`](Client::connect), for a caller that must not be held up. Where altq has
+    /// stopped taking connections and as many wait as the kernel keeps, this fails, and `connect`
+    /// would wait without end.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_at_once(path: &Path) -> Result<Client, Fault> {
+        let stream = open_at_once(path).map_err(|error| not_connected(path, &error))?;
+        stream.set_nonblocking(false).map_err(|error| not_connected(path, &error))?;
+        Client::over(path, stream)
+    }
+
+    fn over(path: &Path, stream: UnixStream) -> Result<Client, Fault> {
+        let client = Client { stream, next: 1, rest: Vec::new(), patience: PATIENCE };
+        client.patient(PATIENCE).map_err(|error| not_connected(path, &error))
+    }
+
+    /// The same client, which waits for a reply no longer than this, 20 s otherwise.
+    ///
+    /// # Errors
+    /// That of setting the socket; a time of 0 is one.
+    pub fn patient(mut self, patience: Duration) -> io::Result<Client> {
+        self.stream.set_read_timeout(Some(patience))?;
+        self.stream.set_write_timeout(Some(patience))?;
+        self.patience = patience;
+        Ok(self)
     }
 
     /// Sends a request, and returns its result as JSON.
@@ -90,9 +137,10 @@ impl Client {
         let request = Numbered { v: crate::request::VERSION, id, op, fields };
         let mut line = serde_json::to_vec(&request).map_err(|error| Fault::new(Code::Failed, error.to_string()))?;
         line.push(b'\n');
+        let patience = self.patience.as_secs();
         let lost = |error: io::Error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                Fault::new(Code::Failed, format!("altq has not answered within {} s", PATIENCE.as_secs()))
+                Fault::new(Code::Failed, format!("altq has not answered within {patience} s"))
             }
             _ => Fault::new(Code::Failed, format!("the connection to altq is lost: {error}")),
         };
@@ -155,5 +203,35 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_that_takes_no_connections_holds_nobody_up() {
+        let path = std::env::temp_dir().join(format!("altq-client-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        // Linux keeps no more than net.core.somaxconn of them, usually 4096; std asks for fewer.
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match open_at_once(&path) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 10_000);
+        };
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        let fault = Client::connect_at_once(&path).err().unwrap();
+        assert_eq!(fault.code, Code::Failed);
+        drop(listener);
+        std::fs::remove_file(&path).unwrap();
+        let fault = Client::connect_at_once(&path).err().unwrap();
+        assert!(fault.to_string().contains("no altq runs"), "{fault}");
     }
 }

@@ -56,11 +56,7 @@ pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
     let mut kept = CapabilitySet::empty();
     kept.set(CapabilitySet::NET_ADMIN, needs.verdicts || needs.qdiscs);
     kept.set(CapabilitySet::SYS_NICE, needs.realtime && !realtime);
-    let failed = |error: rustix::io::Errno| Error::of("giving capabilities up", error.into());
-    let permitted = capabilities(None).map_err(failed)?.permitted & kept;
-    let sets = CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() };
-    set_capabilities(None, sets).map_err(failed)?;
-    set_no_new_privs(true).map_err(failed)?;
+    keep(kept)?;
     match no_files() {
         Ok(RulesetStatus::NotEnforced) => notes.push("this kernel has no Landlock".to_owned()),
         Ok(_) => {}
@@ -69,6 +65,27 @@ pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
     // Last: it forbids the calls above.
     notes.extend(calls::forbid(needs).err());
     Ok(notes)
+}
+
+/// Gives up all capabilities of the calling thread, and of those that it starts, but CAP_NET_RAW.
+/// It becomes `user`, if there is one.
+///
+/// # Errors
+/// As [`confine`].
+pub fn keep_raw_sockets(user: Option<User>) -> Result<(), Error> {
+    if let Some(user) = user {
+        become_user(user)?;
+    }
+    keep(CapabilitySet::NET_RAW)
+}
+
+/// Gives up all capabilities but some.
+fn keep(kept: CapabilitySet) -> Result<(), Error> {
+    let failed = |error: rustix::io::Errno| Error::of("giving capabilities up", error.into());
+    let permitted = capabilities(None).map_err(failed)?.permitted & kept;
+    let sets = CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(failed)?;
+    set_no_new_privs(true).map_err(failed)
 }
 
 /// Raises a limit to `least`. False if that is not permitted (CAP_SYS_RESOURCE).

@@ -183,3 +183,15 @@ fn a_node_answers_a_challenge() {
     assert!(verify(&sent[0].message, &[key(Algorithm::HmacSha256)]).is_ok());
     assert_eq!(decode(&sent[0].message).unwrap().message, Message::Response(challenge));
 }
+
+/// Both ends of a link have the same key. So a node that answered its own challenge could be given
+/// its answer as the neighbour's.
+#[test]
+fn a_node_does_not_answer_its_own_challenge() {
+    let mut router = keyed(true);
+    let sent = router.hear(IN, "10.0.1.1", "10.0.2.2", &signed(5, 4000));
+    let challenge = sent[0].message.clone();
+    assert!(matches!(decode(&challenge).unwrap().message, Message::Challenge(_)));
+    assert!(router.hear(IN, "10.0.1.1", "10.0.1.2", &challenge).is_empty());
+    assert_eq!(router.refused(Refusal::Answer), 1);
+}

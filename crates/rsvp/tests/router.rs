@@ -73,6 +73,29 @@ fn a_resv_makes_a_reservation() {
     assert_eq!(router.around.ledger.calls["add"], 1);
 }
 
+/// Traffic control was started anew without what it had: it is asked for again at once, and where
+/// there is no room any more, the next hop is told.
+#[test]
+fn what_traffic_control_has_lost_is_asked_for_again() {
+    let mut router = Router::plain();
+    router.hear(IN, "10.0.1.1", "10.0.2.2", &hex(PATH));
+    router.hear(OUT, "10.0.12.2", "10.0.12.1", &hex(RESV_FF));
+    assert_eq!(router.node.reinstall(router.now, &mut router.around.world(), &|_| true), 0);
+    assert_eq!(router.around.ledger.calls["add"], 1);
+    router.around.ledger.held.clear();
+    assert_eq!(router.node.reinstall(router.now, &mut router.around.world(), &|_| false), 1);
+    assert!(router.sent().is_empty(), "the neighbours need not know");
+    assert_eq!(router.around.ledger.calls["add"], 2);
+    assert!(router.around.ledger.held.contains_key("rsvp:10.0.2.2/17/5004/10.0.1.1/4000#7"));
+    router.around.ledger.held.clear();
+    router.around.ledger.capacity = 1000.0;
+    assert_eq!(router.node.reinstall(router.now, &mut router.around.world(), &|_| false), 1);
+    let kinds: Vec<u8> = router.sent().iter().map(|transmit| transmit.message[1]).collect();
+    // A ResvErr to the next hop, a ResvTear to the previous one.
+    assert_eq!(kinds, [4, 6]);
+    assert!(router.node.reservations().is_empty());
+}
+
 /// Guaranteed service is refused by 21/02: the answer is the golden ResvErr, to the byte.
 #[test]
 fn guaranteed_service_is_refused_as_published() {
@@ -269,6 +292,10 @@ fn a_new_previous_hop_gets_its_resv_at_once() {
     let resv = sent.iter().find(|transmit| transmit.destination == ip("10.0.1.9")).unwrap();
     let Message::Resv(resv) = read(resv) else { panic!() };
     assert_eq!(resv.hop, Hop { address: ip("10.0.1.2"), handle: 11 });
+    // The new hop is asked before the old one is told.
+    let at = |to: &str| sent.iter().position(|transmit| transmit.destination == ip(to)).unwrap();
+    assert!(at("10.0.1.9") < at("10.0.1.1"), "{sent:?}");
+    assert!(matches!(read(&sent[at("10.0.1.1")]), Message::ResvTear(_)));
     // A tear of the old hop tears nothing.
     router.path_tear(session(5004), sender(4000));
     assert_eq!(router.rates(OUT), [62_500.0_f32]);

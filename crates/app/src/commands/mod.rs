@@ -22,6 +22,8 @@ pub mod replay;
 #[cfg(feature = "experiments")]
 pub mod report;
 pub mod reserve;
+pub mod rsvp;
+pub mod rsvpd;
 pub mod run;
 #[cfg(feature = "experiments")]
 pub mod sim;

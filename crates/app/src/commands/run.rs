@@ -3,13 +3,13 @@
 mod answers;
 mod apply;
 mod away;
-mod confined;
+pub(crate) mod confined;
 mod course;
 mod drift;
 mod fail;
 mod heart;
 mod keep;
-mod listen;
+pub(crate) mod listen;
 mod live;
 mod memory;
 mod monitors;

@@ -7,8 +7,9 @@ use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
 /// Warns of each class without children to which neither a rule nor `default` leads. A link whose
-/// author wrote no rule at all is left alone: its packets come classified, as in `altq replay`.
-/// `children` are those of each class.
+/// author wrote no rule at all is left alone: its packets come classified, as in `altq replay`. So
+/// is the class below which reservations go, whose children come while the link runs. `children`
+/// are those of each class.
 pub fn check(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     if !(0..link.spec.rules.rules.len()).any(|rule| written(link, rule)) {
         return;
@@ -21,7 +22,8 @@ pub fn check(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     }
     for (id, class) in link.classes.iter().enumerate().skip(1) {
         let leaf = children.get(id).is_none_or(Vec::is_empty);
-        if reached[id] || !leaf || class.made {
+        let reserves = link.reservations.as_ref().is_some_and(|found| found.class as usize == id);
+        if reached[id] || !leaf || class.made || reserves {
             continue;
         }
         let name = &class.name;

@@ -10,6 +10,7 @@ pub mod netlink;
 pub mod number;
 pub mod packet;
 pub mod peer;
+pub mod raw;
 pub mod ring;
 pub mod signal;
 pub mod table;

@@ -1,4 +1,5 @@
-//! A netlink socket of netfilter, which receives in batches into buffers that are allocated once.
+//! A netlink socket of netfilter, which receives in batches into buffers that are allocated once;
+//! and what sockets of rtnetlink need.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -46,13 +47,7 @@ impl Netlink {
         // Without this the kernel, after a loss, drops everything of every class until the buffer
         // is empty (netlink_overrun in net/netlink/af_netlink.c).
         let _ = set(&socket, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1);
-        // SAFETY: sockaddr_nl is plain old data, for which all zeroes are a value: the kernel gives
-        // the socket a port.
-        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-        let len = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address is a whole sockaddr_nl that outlives the call, with its own size.
-        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+        subscribe(&socket, 0)?;
         // SAFETY: iovec and mmsghdr are plain old data, for which all zeroes are a value: null
         // pointers of length 0.
         let (part, header) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -144,6 +139,23 @@ impl AsFd for Netlink {
 /// ENOPROTOOPT before Linux 4.12.
 pub fn explain(socket: &OwnedFd) -> io::Result<()> {
     set(socket, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1)
+}
+
+/// Gives a socket an address, which the kernel chooses, and notices of some groups: a bit for each
+/// (RTMGRP_* of linux/rtnetlink.h).
+///
+/// # Errors
+/// That of bind(2).
+pub fn subscribe(socket: &OwnedFd, groups: u32) -> io::Result<()> {
+    // SAFETY: sockaddr_nl is plain old data, for which all zeroes are a value: the kernel gives
+    // the socket a port.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_groups = groups;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address is a whole sockaddr_nl that outlives the call, with its own size.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(())
 }
 
 /// Sets a socket option to a number.

@@ -1,5 +1,5 @@
-//! Messages of rtnetlink about qdiscs, classes and filters (linux/rtnetlink.h): writes requests,
-//! and reads what the kernel sends.
+//! Messages of rtnetlink about qdiscs, classes and filters, and about routes and addresses
+//! (linux/rtnetlink.h): writes requests, and reads what the kernel sends.
 //!
 //! A message is a header of 16 bytes (`struct nlmsghdr`: length, type, flags, sequence number,
 //! port), one of 20 bytes (`struct tcmsg`: family, interface, handle, parent, and for filters
@@ -11,11 +11,13 @@
 mod filter;
 mod qdisc;
 mod read;
+mod route;
 mod words;
 
 pub use filter::{delete_filters, new_filter, redirect};
 pub use qdisc::{change_class, change_qdisc, delete_qdisc, ingress_qdisc, new_class, new_qdisc, restore_class};
 pub use read::{Counters, Found, Message, Messages, sent};
+pub use route::{Own, Way, get_addresses, get_route};
 pub use words::{changeable, leads, same, same_filter};
 
 use crate::handle::Handle;

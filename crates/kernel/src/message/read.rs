@@ -1,5 +1,6 @@
 //! Reads what the kernel sends: answers to requests, and the qdiscs, classes and filters of a dump.
 
+use super::route::{self, Own, Way};
 use super::words::sizes;
 use super::{
     HEADER, NLA_TYPE_MASK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSG_ERROR, RTM_NEWLINK, RTM_NEWQDISC,
@@ -112,6 +113,10 @@ pub enum Message {
     Filter(Found),
     /// An interface: its index, and its kind of header (linux/if_arp.h).
     Link(u32, u16),
+    /// Where packets to an address go.
+    Route(Way),
+    /// An address of an interface.
+    Address(Own),
     /// A message of another kind.
     Other,
     /// A message that is cut short. What follows it cannot be read.
@@ -158,6 +163,8 @@ fn read(message: &[u8]) -> Option<Message> {
         NLMSG_DONE => Message::Done(sequence),
         // struct ifinfomsg
         RTM_NEWLINK => Message::Link(u32_at(message, HEADER + 4)?, u16_at(message, HEADER + 2)?),
+        route::RTM_NEWROUTE => Message::Route(route::route(message)?),
+        route::RTM_NEWADDR => route::own(message).map_or(Message::Other, Message::Address),
         RTM_NEWQDISC => Message::Qdisc(found(message)?),
         RTM_NEWTCLASS => Message::Class(found(message)?),
         RTM_NEWTFILTER => Message::Filter(found(message)?),

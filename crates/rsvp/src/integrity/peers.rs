@@ -87,4 +87,12 @@ impl Peers {
         }
         right
     }
+
+    /// Whether a challenge is one of this node's own that waits for its answer. It must not be
+    /// answered here: both ends of a link share the key, so the answer could be sent back to this
+    /// node as the neighbour's.
+    pub fn waits_for(&self, challenge: &Challenge) -> bool {
+        let is_it = |peer: &Peer| matches!(peer, Peer::Challenged(_, sent) if sent[..] == challenge.cookie[..]);
+        self.known.values().any(is_it)
+    }
 }

@@ -235,6 +235,29 @@ impl Node {
         true
     }
 
+    /// Takes notice that traffic control may have lost reservations, as after a restart of its own.
+    /// Those whose key is not there (`is_there`) are asked for again at once, and not only when
+    /// their next hops refresh them. Returns how many were lost.
+    pub fn reinstall(&mut self, now: u64, world: &mut World<'_>, is_there: &dyn Fn(&str) -> bool) -> usize {
+        let sessions: Vec<Session> = self.sessions.keys().copied().collect();
+        let mut lost = 0;
+        for session in sessions {
+            let Some(state) = self.sessions.get_mut(&session) else {
+                continue;
+            };
+            let before = state.installed.len();
+            state.installed.retain(|at, _| is_there(&key_of(&session, at)));
+            let gone = before - state.installed.len();
+            if gone > 0 {
+                lost += gone;
+                self.retune(now, world, session);
+                self.sync(now, world, session);
+                self.tidy(&session);
+            }
+        }
+        lost
+    }
+
     /// This node's ERROR_SPEC for a neighbour on an interface.
     pub(super) fn error(&self, interface: u32, like: IpAddr, (code, value, flags): (u8, u16, u8)) -> Option<ErrorSpec> {
         let node = self.config.interface(interface)?.own(like)?;

@@ -156,6 +156,9 @@ impl Node {
         let Ok(Message::Challenge(challenge)) = wire::decode(arrived.message).map(|decoded| decoded.message) else {
             return Err(Refusal::Malformed);
         };
+        if self.peers.waits_for(&challenge) {
+            return Err(Refusal::Answer);
+        }
         self.send(arrived.interface, peer, &Message::Response(challenge));
         Ok(())
     }

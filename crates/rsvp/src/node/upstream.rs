@@ -72,15 +72,22 @@ impl Node {
         let new = wanted.iter().filter(|(phop, upstream)| is_new(phop, upstream));
         let new: Vec<Phop> = new.map(|(phop, _)| *phop).collect();
         let ended: Vec<Phop> = before.keys().filter(|phop| !wanted.contains_key(*phop)).copied().collect();
+        let asked: Vec<Phop> = wanted.keys().copied().collect();
         state.upstream = wanted;
         for phop in ended {
             self.timers.cancel(Timer::ResvRefresh(session, phop));
         }
-        for (phop, style, filters) in tears {
+        // Where a sender's Paths come by another hop now, that one is asked before the old one is
+        // told: both may meet in one node, which then has no time without a request (RFC 2205 3.6).
+        let (less, moved): (Vec<_>, Vec<_>) = tears.into_iter().partition(|(phop, ..)| asked.contains(phop));
+        for (phop, style, filters) in less {
             self.send_resv_tear(session, phop, style, filters);
         }
         for phop in new {
             self.refresh_upstream(now, world, session, phop);
+        }
+        for (phop, style, filters) in moved {
+            self.send_resv_tear(session, phop, style, filters);
         }
         self.tell_senders(session);
     }

@@ -8,7 +8,7 @@ use crate::exit::Exit;
 /// The default user that a worker becomes, if there is such a user.
 const USER: &str = "altq";
 /// Where the host lists its users.
-const USERS: &str = "/etc/passwd";
+pub const USERS: &str = "/etc/passwd";
 
 /// Gives up the user, capabilities, files and system calls that loops of these links do not need.
 /// `name`: the user to become. `realtime`: whether loops have real-time priority.
@@ -51,7 +51,7 @@ fn user(name: Option<&str>) -> Result<Option<User>, String> {
 }
 
 /// A user in a list in the format of passwd(5).
-fn find_user(users: &str, name: &str) -> Option<User> {
+pub fn find_user(users: &str, name: &str) -> Option<User> {
     let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<&str>>());
     let fields = lines.find(|fields| fields.first() == Some(&name))?;
     Some(User { user: fields.get(2)?.parse().ok()?, group: fields.get(3)?.parse().ok()? })
