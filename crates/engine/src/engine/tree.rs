@@ -368,7 +368,7 @@ impl Engine {
         } else {
             return self.count_drop(heir, packet, DropReason::QueueFull);
         }
-        if self.wants_arrivals {
+        if self.may_refuse {
             self.drop_victims(leaf.scheduler);
         }
     }

@@ -85,7 +85,7 @@ impl Engine {
         } else {
             self.overflow(class, packet);
         }
-        if self.wants_arrivals {
+        if self.may_refuse {
             self.drop_victims(node);
         }
     }
