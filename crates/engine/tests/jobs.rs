@@ -369,12 +369,8 @@ fn packet_by_packet() {
             .collect();
         let (limit, separate) = ([10, 40, 200][random.below(3) as usize], random.below(4) == 0);
         let mut engine = link(limit, separate, &classes);
-        let mut model = Model {
-            classes: classes.iter().map(Class::read).collect(),
-            limit: limit as usize,
-            separate,
-            last: 0,
-        };
+        let mut model =
+            Model { classes: classes.iter().map(Class::read).collect(), limit: limit as usize, separate, last: 0 };
         let (mut now, mut free) = (0, None::<u64>);
         for handle in 0..3000 {
             // Light load and overload, with pauses in which all is sent.

@@ -19,9 +19,9 @@ type Read = fn(&str) -> Option<Option<Value>>;
 /// What stands behind an option.
 fn number(option: &str) -> (&'static str, Read) {
     match option {
-        "priority" => ("a number from 0 to 15", |word| {
-            words::integer(word).filter(|n| *n <= MOST).map(|n| Some(Value::Int(n)))
-        }),
+        "priority" => {
+            ("a number from 0 to 15", |word| words::integer(word).filter(|n| *n <= MOST).map(|n| Some(Value::Int(n))))
+        }
         "adc" => ("microseconds, or -1 for none", |word| {
             let time = |n: u64| Some(Value::Time(n * 1000));
             unless_off(word, words::integer(word).filter(|n| (1..=60_000_000).contains(n)).map(time))
