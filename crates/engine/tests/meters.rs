@@ -160,7 +160,8 @@ fn every_packet_has_the_colour_of_the_sliding_window() {
         let mut random = Random::new(seed);
         let cir = 8_001 + random.below(8_000_000);
         let pir = cir + random.below(2 * cir);
-        let window = 1 + random.below(1000);
+        // Short enough that a hundred packets fill it several times.
+        let window = 1 + random.below(20);
         let settings =
             words("tswtcm", &[("meter cir", cir), ("meter pir", pir)]).with("meter window", Value::Time(window * MS));
         let mut meter = meter(&settings);
