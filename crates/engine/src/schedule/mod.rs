@@ -148,8 +148,9 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// False if [`admit`](Scheduler::admit) takes every packet and does nothing else, and no packet
-    /// is ever a [victim](Scheduler::victim), so that neither need be called. The engine asks with [`wants_arrivals`](Scheduler::wants_arrivals).
+    /// False if [`admit`](Scheduler::admit) takes every packet and does nothing else, and if there
+    /// are no [victims](Scheduler::victim), so that neither need be called. The engine asks with
+    /// [`wants_arrivals`](Scheduler::wants_arrivals).
     fn may_refuse(&self) -> bool {
         true
     }
@@ -167,8 +168,9 @@ pub trait Scheduler: Send {
 
     /// A class whose last packet is to be dropped now, and why. Asked after a packet was queued,
     /// until there is none; only if [`wants_arrivals`](Scheduler::wants_arrivals) and
-    /// [`may_refuse`](Scheduler::may_refuse). The class must not [guess](Scheduler::guesses). [`tail_lost`](Scheduler::tail_lost) follows, or
-    /// [`head_lost`](Scheduler::head_lost) if the class has no packets then.
+    /// [`may_refuse`](Scheduler::may_refuse). The class must not [guess](Scheduler::guesses).
+    /// [`tail_lost`](Scheduler::tail_lost) follows, or [`head_lost`](Scheduler::head_lost) if the
+    /// class has no packets then.
     fn victim(&mut self) -> Option<(Slot, DropReason)> {
         None
     }

@@ -109,7 +109,7 @@ impl Flowvalve {
             flow.red = flow.f > self.shares[at.min(TABLE - 1)];
         }
         if flow.red {
-            if second - flow.dropped <= SILENCE {
+            if second.saturating_sub(flow.dropped) <= SILENCE {
                 flow.dropped = second;
                 self.predrop += 1;
                 self.first(at);
@@ -146,7 +146,7 @@ impl Flowvalve {
 
     /// Forgets the flows whose last drop is too long ago.
     fn forget(&mut self, second: u64) {
-        while self.listed > 0 && second - self.flows[self.listed - 1].dropped > LIFE {
+        while self.listed > 0 && second.saturating_sub(self.flows[self.listed - 1].dropped) > LIFE {
             self.listed -= 1;
         }
     }
