@@ -315,7 +315,8 @@ def traced(service, log, words):
 def fsyncs(world, arguments):
     part = Part("fsyncs", "What the one who keeps changes does, in order", ["command", "calls"])
     path = (arguments.paths or ["bridge"])[0]
-    service = Changing(world, path, turning(path, OLD))
+    # A worker that is late on a busy host, and ended for that, would be told more.
+    service = Changing(world, path, turning(path, OLD), ["--watchdog", "10s"])
     kept = ["write", "fsync", "rename", "fsync of the folder"]
     with contextlib.ExitStack() as stack:
         service.start()

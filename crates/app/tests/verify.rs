@@ -28,6 +28,9 @@ link down { device a ingress  rate 100Mbit/s  scheduler fifo  class all { defaul
 /// A link that does not run.
 const MORE: &str = "link more { device b  rate 1Mbit/s  scheduler fifo  class all { default } }\n";
 
+/// A worker that is silent for a while on a busy host is not taken for one that is dead.
+const SUPERVISED: &[&str] = &["--supervise", "--user", "nobody", "--watchdog", "10s"];
+
 /// As [`POLICY`] by the kernel's own qdiscs, on `eth0`.
 const KERNEL: &str = "link wan { device eth0  path kernel  rate 10Mbit/s  scheduler htb
     class voice { rate 2Mbit/s  prio 0 }
@@ -164,7 +167,7 @@ fn what_clients_change_is_found_and_put_right() {
 #[test]
 fn a_file_that_says_something_else_is_found() {
     let Some(world) = world() else { return };
-    let Some(running) = Running::start(&world, "verify-file", POLICY, &["--supervise", "--user", "nobody"]) else {
+    let Some(running) = Running::start(&world, "verify-file", POLICY, SUPERVISED) else {
         return;
     };
     is_clean(&running);
@@ -215,7 +218,7 @@ fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)";
 #[test]
 fn what_is_changed_on_the_host_is_found_and_put_right() {
     let Some(world) = world() else { return };
-    let Some(running) = Running::start(&world, "verify-host", POLICY, &["--supervise", "--user", "nobody"]) else {
+    let Some(running) = Running::start(&world, "verify-host", POLICY, SUPERVISED) else {
         return;
     };
     is_clean(&running);
@@ -324,7 +327,7 @@ fn offload(running: &Running<'_>) {
 #[test]
 fn a_bridge_has_its_programs_whoever_forwards() {
     let Some(world) = world() else { return };
-    for (name, options) in [("verify-bridge", &[][..]), ("verify-bridges", &["--supervise", "--user", "nobody"])] {
+    for (name, options) in [("verify-bridge", [].as_slice()), ("verify-bridges", SUPERVISED)] {
         let Some(running) = Running::start(&world, name, BRIDGE, options) else { return };
         is_clean(&running);
         let said = verify(&running, &[]);
@@ -339,7 +342,7 @@ fn a_bridge_has_its_programs_whoever_forwards() {
 #[test]
 fn packets_that_pass_unshaped_are_4() {
     let Some(world) = world() else { return };
-    let Some(running) = Running::start(&world, "verify-bypass", POLICY, &["--supervise", "--user", "nobody"]) else {
+    let Some(running) = Running::start(&world, "verify-bypass", POLICY, SUPERVISED) else {
         return;
     };
     if !running.keep_killing() {
@@ -407,7 +410,7 @@ fn another_version_is_found() {
 #[test]
 fn another_build_is_found() {
     let Some(world) = world() else { return };
-    let Some(running) = Running::start(&world, "verify-build", POLICY, &["--supervise", "--user", "nobody"]) else {
+    let Some(running) = Running::start(&world, "verify-build", POLICY, SUPERVISED) else {
         return;
     };
     let other = running.folder.join("altq");
