@@ -26,7 +26,7 @@ use altq_reserve::Tspec;
 use altq_rsvp::node::Transmit;
 use altq_rsvp::wire::{self, Hop, Message, Path, Sender, Session, encode};
 use altq_rsvpd::{packet, request};
-use client::{err, out};
+use client::err;
 use row::{Capture, Folder, Host, OFTEN, POLICY, check_headers, dissect, sender, until};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::Value;
@@ -617,7 +617,7 @@ fn published() -> String {
     "link down { device r  rate 2Mbit/s  scheduler cbq
         class unres_class { share 58%  borrow  priority 3  default }
         class signals     { share 2%  priority 7  borrow }
-        class res_class   { share 40%  priority 6  reservations { lifetime 600s } }
+        class res         { share 40%  priority 6  reservations { lifetime 600s } }
         match dscp cs6 -> signals }\n"
         .to_owned()
 }
@@ -656,7 +656,11 @@ fn experiment(hosts: &[Host], second: &str) {
         assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     };
     // Of the link of 2 Mbit/s: the classes of reservations that altq shows.
-    let classes = || out(&hosts[1].ask(&["stat"])).matches("res_class.").count();
+    let classes = || {
+        let stat = hosts[1].json(&["stat", "down"]);
+        let all = stat["links"][0]["classes"].as_array().unwrap();
+        all.iter().filter(|class| class["name"].as_str().is_some_and(|name| name.starts_with("res."))).count()
+    };
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let measured = |wait: u64| {
         // TCP needs a while to find its rate.
@@ -674,16 +678,16 @@ fn experiment(hosts: &[Host], second: &str) {
         let of_effort = dial(first_host, 4300, 5300);
         scope.spawn(move || bulk(&of_effort, stop));
         let alone = measured(4);
-        assert_eq!(classes(), 0);
+        until("altq shows 0 of their classes", || classes() == 0);
         reserve("add", "10.0.1.9:4001", "10.0.9.9:5001", "tcp");
         until("the first is reserved on each link", || held(hosts) == [1; LAST]);
-        assert_eq!(classes(), 1);
+        until("altq shows 1 of their classes", || classes() == 1);
         let of_one = dial(first_host, 4001, 5001);
         scope.spawn(move || bulk(&of_one, stop));
         let first = measured(5);
         reserve("add", "10.0.1.9:4002", "10.0.9.9:5002", second);
         until("the second is reserved on each link", || held(hosts) == [2; LAST]);
-        assert_eq!(classes(), 2);
+        until("altq shows 2 of their classes", || classes() == 2);
         if second == "tcp" {
             let of_two = dial(first_host, 4002, 5002);
             scope.spawn(move || bulk(&of_two, stop));
@@ -696,7 +700,7 @@ fn experiment(hosts: &[Host], second: &str) {
     reserve("del", "10.0.1.9:4001", "10.0.9.9:5001", "tcp");
     reserve("del", "10.0.1.9:4002", "10.0.9.9:5002", second);
     until("nothing is reserved", || held(hosts) == [0; LAST]);
-    assert_eq!(classes(), 0);
+    until("altq shows 0 of their classes", || classes() == 0);
     let shown = |rates: [f64; 3]| rates.map(|rate| format!("{rate:.3}")).join(", ");
     eprintln!(
         "tcp and {second}; Mbit/s of payload of best effort, first, second: best effort alone {}; one session {}; two \
