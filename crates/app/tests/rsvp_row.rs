@@ -428,8 +428,8 @@ fn a_flood_of_router_alerts_leaves_reservations_alone() {
                     thread::sleep(Duration::from_micros(500));
                     continue;
                 }
-                // Protocol and port of the session: behind 24 bytes of IPv4 and 16 of the message. No
-                // session comes twice.
+                // Protocol and port of the session: behind 24 bytes of IPv4 and 16 of the
+                // message. No session comes twice.
                 let (protocol, port) = (u8::try_from(20 + count / 65_000).unwrap(), 1 + count % 65_000);
                 bytes[40] = protocol;
                 bytes[42..44].copy_from_slice(&u16::try_from(port).unwrap().to_be_bytes());
