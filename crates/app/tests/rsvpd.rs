@@ -194,10 +194,15 @@ fn a_reservation_is_made_along_the_path_and_goes_with_its_receiver() {
     let frames = capture.rsvp();
     assert!(frames.len() > 20, "{} messages", frames.len());
     frames.iter().for_each(|frame| check_headers(frame));
-    for kind in [1, 2, 4, 5] {
-        assert!(frames.iter().any(|frame| row::message(frame)[1] == kind), "no message of type {kind}");
-    }
+    has(&frames, &[1, 2, 3, 4, 5]);
     dissect(&folder, &frames);
+}
+
+/// Checks that there are messages of these types.
+fn has(frames: &[Vec<u8>], kinds: &[u8]) {
+    for kind in kinds {
+        assert!(frames.iter().any(|frame| row::message(frame)[1] == *kind), "no message of type {kind}");
+    }
 }
 
 /// Sends a message as anybody on the wire could, from the namespace of a host.
@@ -280,7 +285,9 @@ fn what_is_forged_or_replayed_changes_nothing_and_is_counted() {
     assert_eq!((&path["tspec"]["rate_bit_s"], &path["previous_hop"]), (&500_000.into(), &"10.0.12.1".into()));
     let before = b.json(&["rsvp", "neighbours"])["received"]["Path"].as_u64().unwrap();
     until("refreshes are taken", || b.json(&["rsvp", "neighbours"])["received"]["Path"].as_u64() > Some(before));
-    capture.rsvp().iter().filter(|frame| frame[15] == 0xc0).for_each(|frame| check_headers(frame));
+    let frames = capture.rsvp();
+    frames.iter().filter(|frame| frame[15] == 0xc0).for_each(|frame| check_headers(frame));
+    dissect(&folder, &frames);
 }
 
 /// An application asks for a receiver, and another flowspec than the sender's; and what is wrong is
@@ -310,6 +317,7 @@ fn receivers_ask_and_mistakes_are_said() {
         return;
     }
     let [a, b, c] = &mut hosts;
+    let capture = Capture::start(&b.namespace);
     // An address of c itself: the path ends there, and nobody answers by himself.
     let to = "10.0.23.2:6000";
     assert_eq!(a.ask(&sender("add", FROM, to, "500kbit/s")).status.code(), Some(0));
@@ -343,6 +351,11 @@ fn receivers_ask_and_mistakes_are_said() {
     assert!(a.speak());
     assert_eq!(a.ask(&sender("add", FROM, to, "500kbit/s")).status.code(), Some(0));
     until("it is made once more", || a.rates() == [300_000] && b.rates() == [300_000]);
+    // The ResvTear and the ResvConf are among the messages, and all are right.
+    let frames = capture.rsvp();
+    frames.iter().for_each(|frame| check_headers(frame));
+    has(&frames, &[1, 2, 5, 6, 7]);
+    dissect(&folder, &frames);
     // At the end of a daemon its socket goes.
     let daemon = a.daemon.as_mut().unwrap();
     assert!(Command::new("kill").args(["-TERM", &daemon.id().to_string()]).status().unwrap().success());
