@@ -82,16 +82,22 @@ def processor_times():
 def processes():
     """All processes but those of this program and of the kernel: for each number its name, and the
     ticks of processor time that it and its ended children have used (proc(5))."""
-    found, own = {}, os.getpid()
+    found, above, own = {}, {}, {str(os.getpid())}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             number, _, rest = stat.read_text().partition(" (")
             name, _, fields = rest.rpartition(") ")
             fields = fields.split()
-            # Threads of the kernel are children of number 2.
-            if "2" not in (number, fields[1]) and own not in (int(number), int(fields[1])):
-                found[number] = (name, sum(map(int, fields[11:15])))
-    return found
+            above[number] = fields[1]
+            found[number] = (name, sum(map(int, fields[11:15])))
+
+    def ours(number):
+        # Threads of the kernel are children of number 2. What programs of this one start is its own.
+        while number in above and number not in own and number != "2":
+            number = above[number]
+        return number in own or number == "2"
+
+    return {number: of for number, of in found.items() if not ours(number)}
 
 
 def used(before, after):
