@@ -94,8 +94,8 @@ class Service:
 
     def start(self, **options):
         """Starts it, and returns in how many seconds it shaped."""
-        words = [self.world.altq, "run", str(self.file), *["--supervise"] * self.supervise, "--socket",
-                 str(self.socket), *self.options]
+        words = [self.world.altq, "run", str(self.file), "--supervise" if self.supervise else "--quiet", "--socket",
+                 str(self.socket), "--state", str(self.file.with_suffix(".state")), *self.options]
         began = time.monotonic()
         with open(self.log, "a") as log:
             self.process = self.world.popen(self.host, words, stdout=subprocess.DEVNULL, stderr=log, **options)
@@ -132,8 +132,7 @@ class Service:
 
     def resident(self):
         """Bytes of memory of both processes, or of the one."""
-        pids = [self.process.pid] + [self.worker()] * self.supervise
-        return sum(resident(pid) for pid in pids)
+        return resident(self.process.pid) + (resident(self.worker()) if self.supervise else 0)
 
     def end(self):
         """Ends it, and returns in how many seconds it ended."""

@@ -140,7 +140,7 @@ def flows(world, arguments):
 SLOW, OFFERED = 20 * MBIT, {"first": (FIRST_COUNT, 1000), "second": (SECOND_COUNT, 3300), "rest": (5008, 330)}
 # Packets that a class may hold: waits of tens of milliseconds, beside which the time that a packet
 # needs from the wire into altq and back is short.
-LIMIT = 50
+LIMIT = 100
 
 
 def sent_by_ports(path, address_end, ports):

@@ -288,7 +288,7 @@ class Browser:
         """A blank page of this size."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, target)
         page.ask("Page.enable")
         page.ask("Performance.enable")
         page.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
@@ -320,8 +320,8 @@ class Browser:
 class Page:
     """A page of the browser."""
 
-    def __init__(self, browser, session):
-        self.browser, self.session = browser, session
+    def __init__(self, browser, session, target):
+        self.browser, self.session, self.target = browser, session, target
 
     def ask(self, method, **params):
         return self.browser.ask(method, self.session, **params)
@@ -352,6 +352,9 @@ class Page:
         (JSHeapUsedSize) and others."""
         self.ask("Performance.enable")
         return {metric["name"]: metric["value"] for metric in self.ask("Performance.getMetrics")["metrics"]}
+
+    def close(self):
+        self.browser.ask("Target.closeTarget", targetId=self.target)
 
     def picture(self, path):
         """Writes what is seen into a file (PNG)."""
