@@ -9,10 +9,10 @@ import time
 
 from paths_result import MBIT, Part, interleaved
 from paths_world import FIRST_COUNT, SECOND_COUNT, Failure, Lacks, call, policy
-from service_world import PLACES, Service, Socket, resident
+from service_world import PLACES, Service, resident
 from views_packets import NAMES, UDP, name, packet, read, write
 from views_parts import percentile
-from views_world import LOAD, PACKETS, PORT, Web, ask, top
+from views_world import LOAD, PACKETS, PORT, Web, ask, stat, top
 
 # What `altq web` may grow by, in bytes, and how many connections it keeps (docs/web.md).
 GROWTH, CONNECTIONS = 1_000_000, 64
@@ -144,7 +144,7 @@ LIMIT = 100
 
 
 def sent_by_ports(path, address_end, ports):
-    """By number, the time, port and packet of each datagram of `mix` in a capture."""
+    """By number, the time and the packet of each datagram of `mix` in a capture."""
     found = {}
     for at, head, _ in read(path):
         one = packet(head)
@@ -174,7 +174,7 @@ def captured(world, path, seconds):
             captures.append(world.start(host, words, "ready", stdin=subprocess.PIPE))
             stack.callback(world.drop, captures[-1])
         world.sink("b")
-        before = Socket(service.socket).ask(op="stat")["links"][0]["classes"]
+        before = stat(service)
         words = [*PACKETS, "mix", world.to(path), world.to(path, 6), "--ports", ",".join(map(str, ports)), "--rates",
                  ",".join(str(rate) for _, rate in OFFERED.values()), "--for", str(seconds)]
         mix = world.start("a", words, "ready")
@@ -183,10 +183,9 @@ def captured(world, path, seconds):
         # All that waits leaves, and the second in which it left is over.
         until = time.monotonic() + 15
         while True:
-            stat = Socket(service.socket).ask(op="stat")["links"][0]["classes"]
-            link = top(service, window_s=60, flows=64)
-            passed = stat[0]["sent_packets"] - before[0]["sent_packets"]
-            if stat[0]["backlog_packets"] == 0 and link and link["classes"][0]["window"]["sent_packets"] == passed:
+            after, link = stat(service), top(service, window_s=60, flows=64)
+            passed = after[0]["sent_packets"] - before[0]["sent_packets"]
+            if after[0]["backlog_packets"] == 0 and link and link["classes"][0]["window"]["sent_packets"] == passed:
                 break
             if time.monotonic() > until:
                 raise Failure("what altq top and altq stat say of a minute is not the same")
@@ -203,7 +202,7 @@ def captured(world, path, seconds):
     if len(went) != sent["sent"]:
         raise Failure(f"{sent['sent']} datagrams were sent, and {len(went)} are in the capture")
     classes = {one["name"]: one for one in link["classes"]}
-    counted = {one["name"]: one for one in stat}
+    counted = {one["name"]: one for one in after}
     root = link["classes"][0]["name"]
     result = {}
     for class_name in [root, *OFFERED]:

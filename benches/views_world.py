@@ -369,3 +369,17 @@ def top(service, **asked):
     finally:
         connection.close()
     return found["links"][0] if found else None
+
+
+def stat(service):
+    """The classes of an `altq.stat/1` of a service, the link first, once something was counted."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        connection = Socket(service.socket, 30)
+        try:
+            if (found := connection.ask(op="stat")) and found["links"][0]["classes"]:
+                return found["links"][0]["classes"]
+        finally:
+            connection.close()
+        time.sleep(0.05)
+    raise Failure("altq stat has no counters")
