@@ -159,7 +159,8 @@ impl Watched {
             }
         };
         let mut document = Document::of(&frame, self.monitor.counters(), more);
-        document.classes.retain(|class| !class.name.is_empty());
+        let shown = |name: &str| !name.is_empty() && (!asked.alone || wanted == Some(name));
+        document.classes.retain(|class| shown(&class.name));
         document.name.clone_from(&link.name);
         state(link).clone_into(&mut document.state);
         document.path = Some(path(link).to_owned());
