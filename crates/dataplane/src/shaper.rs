@@ -21,6 +21,7 @@ use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
 use altq_engine::shape::pacer;
+use altq_engine::sketch::Sketch;
 use altq_engine::spec::{ClassId, LinkSpec, Timer};
 use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Change, Departure, Engine};
@@ -127,6 +128,8 @@ pub struct Shaper<E, O = DeviceOutput> {
     starved: bool,
     census: Census,
     work: Work,
+    /// How late timers were since the last count.
+    late: Sketch,
     interval: Option<Nanos>,
     began: Nanos,
     /// When the next count begins.
@@ -250,6 +253,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             starved: false,
             census,
             work: Work::default(),
+            late: Sketch::default(),
             interval,
             began: now,
             next_count: interval.map(|interval| now + interval),
@@ -589,6 +593,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             self.work.timers += 1;
             self.work.late += late;
             self.work.latest = self.work.latest.max(late);
+            self.late.add(late);
         }
     }
 
@@ -598,6 +603,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let output = &self.output;
         let counted = self.census.count(&self.engine, |class| output.wire_bytes(class), most)?;
         let Counted { at, classes, removed, shown, flows } = counted;
+        let late = self.late.packed();
+        self.late.clear();
         Some(Report::Counts(Counts {
             link: self.name.clone(),
             at,
@@ -609,6 +616,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             unclassified: self.engine.unclassified(),
             edge: self.edge.counters(),
             work: self.work,
+            late,
             flows,
         }))
     }

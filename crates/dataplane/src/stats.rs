@@ -53,6 +53,8 @@ pub struct Counts {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// How late timers were since the last count.
+    pub late: Packed,
     /// What the classes' flows have sent since the last count, if somebody watches.
     pub flows: Taken,
 }
@@ -93,6 +95,8 @@ pub struct Totals {
     scratch: Sketch,
 }
 
+    /// How late timers were in these counts.
+    late: Packed,
 impl Totals {
     /// Takes a count that makes no snapshot: its waiting times go into the next snapshot.
     pub fn hold(&mut self, counts: &Counts) {
@@ -106,16 +110,29 @@ impl Totals {
         for (own, held) in counts.classes.iter().zip(&mut self.held).filter(|(own, _)| own.sojourn.count() > 0) {
             self.scratch.clear();
             self.scratch.merge_packed(held);
+        let late = std::mem::take(&mut self.late);
+        self.late = self.merged(&[&late, &counts.late]);
             self.scratch.merge_packed(&own.sojourn);
             *held = self.scratch.packed();
         }
     }
 
-    /// Adds the waiting times that were kept to those of a count.
+    /// The values of several sketches in one.
+    fn merged(&mut self, parts: &[&Packed]) -> Packed {
+        self.scratch.clear();
+        parts.iter().for_each(|part| self.scratch.merge_packed(part));
+        self.scratch.packed()
+    }
+
+    /// Adds the times that were kept to those of a count.
     fn release(&mut self, counts: &mut Counts) {
         for class in &counts.removed {
             if let Some(held) = self.held.get_mut(*class as usize) {
                 *held = Packed::default();
+        if self.late.count() > 0 {
+            let late = std::mem::take(&mut self.late);
+            counts.late = self.merged(&[&late, &counts.late]);
+        }
             }
         }
         counts.removed.append(&mut self.removed);
@@ -195,6 +212,7 @@ impl Totals {
         }
     }
 }
+            late: counts.late,
 
 /// Adds the figures of each class to those of the one above it, from the lowest classes on.
 fn add_to_parents(classes: &mut [ClassStat], parents: &[Option<ClassId>]) {
@@ -272,6 +290,8 @@ pub struct Snapshot {
 }
 
 /// The state of a class at one moment, with all classes below it.
+    /// How late its timers were since the snapshot before.
+    pub late: Packed,
 #[derive(Clone, Debug, Default)]
 pub struct ClassStat {
     /// Its counters.

@@ -38,6 +38,8 @@ pub struct Seen {
     pub delays: Vec<(ClassId, Packed)>,
     /// The flows of the same packets.
     pub flows: Vec<(ClassId, Summary<FlowKey>)>,
+    /// How late the loop's timers were.
+    pub late: Packed,
 }
 
 /// Makes seconds of the reports of one link's loop.
@@ -49,6 +51,7 @@ pub(crate) struct Seconds {
     counted: Nanos,
     delays: BTreeMap<ClassId, Vec<Packed>>,
     flows: BTreeMap<ClassId, Vec<Summary<FlowKey>>>,
+    late: Vec<Packed>,
 }
 
 impl Seconds {
@@ -70,6 +73,7 @@ impl Seconds {
                 self.delays.entry(class).or_default().push(own.sojourn.clone());
             }
         }
+        self.late.push(counts.late.clone());
         for (class, summary) in counts.flows.summaries() {
             self.flows.entry(class).or_default().push(summary);
         }
@@ -85,6 +89,7 @@ impl Seconds {
         };
         let delays = std::mem::take(&mut self.delays).into_iter();
         let delays = delays.map(|(class, pieces)| (class, merged(pieces))).collect();
+        let late = merged(std::mem::take(&mut self.late));
         let flows = std::mem::take(&mut self.flows).into_iter();
         let flows = flows.map(|(class, mut pieces)| match (pieces.len(), pieces.pop()) {
             (1, Some(only)) => (class, only),
@@ -102,6 +107,7 @@ impl Seconds {
             unclassified: counts.unclassified.0,
             delays,
             flows,
+            late,
         })
     }
 
@@ -188,6 +194,9 @@ mod tests {
             ..Own::default()
         };
         let leaf = Own { sojourn: sketch.packed(), dropped: vec![(DropReason::QueueFull, 3)], ..own(Some(1), sent) };
+        // A timer that was as late as each packet.
+        let mut late = Sketch::default();
+        waited.iter().for_each(|time| late.add(*time));
         Report::Counts(Counts {
             link: "wan".into(),
             at,
@@ -199,6 +208,7 @@ mod tests {
             unclassified: (0, 0),
             edge: Default::default(),
             work: Default::default(),
+            late: late.packed(),
             flows: Default::default(),
         })
     }
@@ -216,6 +226,7 @@ mod tests {
         assert_eq!(sent, [8, 8, 7]);
         let delays: Vec<_> = seen.delays.iter().map(|(class, delay)| (*class, delay.count(), delay.max())).collect();
         assert_eq!(delays, [(2, 3, 70)]);
+        assert_eq!((seen.late.count(), seen.late.max()), (3, 70));
         for class in 0..3 {
             assert_eq!(seen.dropped.get(&class).map(Vec::as_slice), Some(&[(DropReason::QueueFull, 3)][..]));
         }
@@ -223,6 +234,7 @@ mod tests {
         for (at, from) in [(1899, 900), (2901, 1899), (3900, 2901)] {
             let seen = seconds.take(&mut counts(at * MS, 7, &[])).unwrap();
             assert_eq!((seen.from, seen.to, seen.delays.len()), (from * MS, at * MS, 0));
+            assert_eq!(seen.late.count(), 0);
         }
     }
 }

@@ -53,6 +53,8 @@ struct Watched {
     number: u64,
     dropped: BTreeMap<ClassId, Vec<(DropReason, u64)>>,
     overlimits: Vec<Option<u64>>,
+    /// How late the loop's timers were in the last second, 99th percentile; `None` if none passed.
+    late: Option<Nanos>,
     /// The time of one processor that this process took in the last second, in percent.
     cpu: Option<f64>,
     /// When that second ended, and the processor time that the process had taken by then.
@@ -90,8 +92,8 @@ impl Watched {
         let names: Vec<String> = tree.classes().iter().map(|class| class.name.clone()).collect();
         let history = kept.map(|kept| History::restored(names, limits.history, kept.seconds, kept.quarters));
         let monitor = Monitor::new(tree, limits, history);
-        let (dropped, overlimits) = (BTreeMap::new(), Vec::new());
-        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, cpu: None, spent: None })
+        let (dropped, overlimits, late) = (BTreeMap::new(), Vec::new(), None);
+        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, late, cpu: None, spent: None })
     }
 
     /// Takes a second.
@@ -115,6 +117,7 @@ impl Watched {
             flows: seen.flows,
             limited_by,
         });
+        self.late = (seen.late.count() > 0).then(|| seen.late.percentile(99.0));
         (self.dropped, self.overlimits) = (seen.dropped, seen.overlimits);
         self.number += 1;
         let now = spent();
@@ -165,7 +168,8 @@ impl Watched {
         state(link).clone_into(&mut document.state);
         document.path = Some(path(link).to_owned());
         document.unix_ns = Some(unix(document.at_ns));
-        document.own = self.cpu.map(|cpu| Own { loop_p99_ns: None, cpu_percent: Some(cpu) });
+        let own = Own { loop_p99_ns: self.late, cpu_percent: self.cpu };
+        document.own = (own.loop_p99_ns.is_some() || own.cpu_percent.is_some()).then_some(own);
         Ok(document)
     }
 
