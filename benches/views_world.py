@@ -246,8 +246,8 @@ class Browser:
         words = ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "chromium", program, "--headless",
                  "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
                  "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-                 "--disable-features=SpareRendererForSitePerProcess", "--lang=en-GB", f"--user-data-dir={profile}",
-                 "--remote-debugging-pipe", "about:blank"]
+                 "--disable-quic", "--disable-sync", "--disable-features=SpareRendererForSitePerProcess",
+                 "--lang=en-GB", f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
         with open(log, "w") as stderr:
             self.process = world.popen(host, words, stdout=subprocess.DEVNULL, stderr=stderr,
                                        pass_fds=(theirs_in, theirs_out))
