@@ -569,7 +569,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let Ok(filled) = drive::fill(&mut self.engine, now, &mut batch, |departure, taken| {
             let Departure { class, packet } = departure;
             self.charged += u64::from(packet.wire);
-            self.census.departed(class, &packet, now.saturating_sub(packet.arrived));
+            self.census.departed(now, class, &packet, now.saturating_sub(packet.arrived));
             // A meter or a queue has changed DSCP or ECN, so the frame's header is changed too.
             if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
                 remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);

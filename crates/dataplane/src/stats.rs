@@ -76,6 +76,9 @@ pub struct Own {
     pub wire_bytes: Option<u64>,
     /// Waiting times of packets that left since the last count.
     pub sojourn: Packed,
+    /// For how long packets have waited since then, as [`Backlog`](altq_monitor::promise::Backlog)
+    /// counts it; 0 if nobody watches.
+    pub backlogged: Nanos,
 }
 
 /// Adds up the counts of one link's loop.
@@ -92,11 +95,11 @@ pub struct Totals {
     /// counts.
     held: Vec<Packed>,
     removed: Vec<ClassId>,
+    /// How late timers were in these counts.
+    late: Packed,
     scratch: Sketch,
 }
 
-    /// How late timers were in these counts.
-    late: Packed,
 impl Totals {
     /// Takes a count that makes no snapshot: its waiting times go into the next snapshot.
     pub fn hold(&mut self, counts: &Counts) {
@@ -107,11 +110,11 @@ impl Totals {
             }
         }
         self.removed.extend(&counts.removed);
+        let late = std::mem::take(&mut self.late);
+        self.late = self.merged(&[&late, &counts.late]);
         for (own, held) in counts.classes.iter().zip(&mut self.held).filter(|(own, _)| own.sojourn.count() > 0) {
             self.scratch.clear();
             self.scratch.merge_packed(held);
-        let late = std::mem::take(&mut self.late);
-        self.late = self.merged(&[&late, &counts.late]);
             self.scratch.merge_packed(&own.sojourn);
             *held = self.scratch.packed();
         }
@@ -126,13 +129,13 @@ impl Totals {
 
     /// Adds the times that were kept to those of a count.
     fn release(&mut self, counts: &mut Counts) {
-        for class in &counts.removed {
-            if let Some(held) = self.held.get_mut(*class as usize) {
-                *held = Packed::default();
         if self.late.count() > 0 {
             let late = std::mem::take(&mut self.late);
             counts.late = self.merged(&[&late, &counts.late]);
         }
+        for class in &counts.removed {
+            if let Some(held) = self.held.get_mut(*class as usize) {
+                *held = Packed::default();
             }
         }
         counts.removed.append(&mut self.removed);
@@ -209,10 +212,10 @@ impl Totals {
             unclassified: counts.unclassified,
             edge: counts.edge,
             work: counts.work,
+            late: counts.late,
         }
     }
 }
-            late: counts.late,
 
 /// Adds the figures of each class to those of the one above it, from the lowest classes on.
 fn add_to_parents(classes: &mut [ClassStat], parents: &[Option<ClassId>]) {
@@ -287,11 +290,11 @@ pub struct Snapshot {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// How late its timers were since the snapshot before.
+    pub late: Packed,
 }
 
 /// The state of a class at one moment, with all classes below it.
-    /// How late its timers were since the snapshot before.
-    pub late: Packed,
 #[derive(Clone, Debug, Default)]
 pub struct ClassStat {
     /// Its counters.

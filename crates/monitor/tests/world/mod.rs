@@ -154,6 +154,7 @@ impl World {
             delays,
             flows: taken.iter().map(|(class, counters)| (*class, counters.summary())).collect(),
             limited_by: vec![Cow::Borrowed("offered"); CLASSES.len()],
+            ..Second::default()
         });
         self.departures.give_back(taken.into_iter().map(|(_, counters)| counters));
     }

@@ -74,7 +74,7 @@ impl Watched {
     /// A packet leaves.
     #[inline]
     pub fn leaves(&mut self, now: Nanos, class: ClassId, packet: &Packet) {
-        self.census.departed(class, packet, now.saturating_sub(packet.arrived));
+        self.census.departed(now, class, packet, now.saturating_sub(packet.arrived));
     }
 
     /// Packets whose waits, and whose flows, were counted.
