@@ -44,6 +44,11 @@ class Socket:
         self.connection.close()
 
 
+def resident(pid):
+    """Bytes of memory that a process holds."""
+    return int(pathlib.Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
+
+
 class States(threading.Thread):
     """Asks for the state of the links every few milliseconds, and notes when it changes:
     (time, state), where `None` is: nobody answers."""
@@ -75,10 +80,10 @@ class States(threading.Thread):
 
 
 class Service:
-    """`altq run --supervise`, in a host of the world."""
+    """`altq run --supervise`, in a host of the world; or without a supervisor."""
 
-    def __init__(self, world, path, text=None, rate=100_000_000, options=()):
-        self.world, self.path = world, path
+    def __init__(self, world, path, text=None, rate=100_000_000, options=(), supervise=True):
+        self.world, self.path, self.supervise = world, path, supervise
         self.host, device = PLACES[path]
         world.number += 1
         self.file = world.scratch / f"{world.number}.altq"
@@ -89,7 +94,8 @@ class Service:
 
     def start(self, **options):
         """Starts it, and returns in how many seconds it shaped."""
-        words = [self.world.altq, "run", str(self.file), "--supervise", "--socket", str(self.socket), *self.options]
+        words = [self.world.altq, "run", str(self.file), "--supervise" if self.supervise else "--quiet", "--socket",
+                 str(self.socket), "--state", str(self.file.with_suffix(".state")), *self.options]
         began = time.monotonic()
         with open(self.log, "a") as log:
             self.process = self.world.popen(self.host, words, stdout=subprocess.DEVNULL, stderr=log, **options)
@@ -125,10 +131,8 @@ class Service:
         raise Failure("there is no worker")
 
     def resident(self):
-        """Bytes of memory of both processes."""
-        def of(pid):
-            return int(pathlib.Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
-        return of(self.process.pid) + of(self.worker())
+        """Bytes of memory of both processes, or of the one."""
+        return resident(self.process.pid) + (resident(self.worker()) if self.supervise else 0)
 
     def end(self):
         """Ends it, and returns in how many seconds it ended."""

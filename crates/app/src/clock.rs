@@ -25,6 +25,19 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
+/// A span of time such as `90s`, `10m`, `2h` or `1d`, in seconds; `None` if it is none.
+pub fn span(word: &str) -> Option<u64> {
+    let (number, unit) = word.split_at_checked(word.find(|c: char| !c.is_ascii_digit())?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => DAY,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
 /// The time of the week on this host's clock, in its time zone, which date(1) knows.
 pub fn local() -> Local {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

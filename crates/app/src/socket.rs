@@ -32,6 +32,12 @@ impl Socket {
         }
     }
 
+    /// Whether somebody has said where it is, on the command line.
+    #[cfg(feature = "experiments")]
+    pub fn is_given(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Connects to the altq that runs there.
     ///
     /// # Errors

@@ -65,6 +65,17 @@ fn a_program_that_is_no_altq_is_named() {
 }
 
 #[test]
+fn what_is_kept_for_those_who_watch_is_measured_too() {
+    for watch in ["delays", "flows"] {
+        let mode = ["--mode", "one-at-a-time", "--watch", watch];
+        let out = altq(&[&["bench", "engine", "--classes", "10", "--runs", "5", "--json"][..], &mode].concat());
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        assert_eq!((&line["schema"], &line["watch"]), (&"altq.bench/1".into(), &watch.into()));
+    }
+}
+
+#[test]
 fn the_simulator_is_measured_too() {
     let out = altq(&["bench", "sim", "--mbit", "10", "--seconds", "5", "--tcp", "200", "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -92,6 +103,7 @@ fn wrong_usage_is_said_and_exits_2() {
         (&["bench", "engine", "--mode", "both"], "one-at-a-time"),
         (&["bench", "engine", "--runs", "4"], "--runs"),
         (&["bench", "engine", "--rounds", "3"], "--against"),
+        (&["bench", "engine", "--watch", "all"], "delays"),
     ] {
         let out = altq(args);
         assert_eq!(out.status.code(), Some(2), "{args:?}");

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use world::{round_trips, world};
 
 fn shaping(at_s: u64) -> Answers {
-    Answers { status: status("shaping", None), stat: Some(usual(at_s)) }
+    Answers { status: status("shaping", None), stat: Some(usual(at_s)), ..Answers::default() }
 }
 
 /// The value of a sample; `None` if there is none.
@@ -117,7 +117,8 @@ fn events_are_a_snapshot_and_then_what_changes() {
         }
     };
     assert_eq!(snapshot["marks"][0]["what"], "guarantee: bulk 10Mbit/s, before 20Mbit/s");
-    *answers.lock().unwrap() = Answers { status: status("bypass", Some("the worker was killed")), stat: None };
+    let bypass = status("bypass", Some("the worker was killed"));
+    *answers.lock().unwrap() = Answers { status: bypass, ..Answers::default() };
     let bypass = loop {
         let (_, event) = next();
         if event["links"][0]["state"] == "bypass" {
@@ -315,6 +316,46 @@ fn what_cannot_be_served_is_said() {
     }
 }
 
+/// What altq answers to `top` about one class is what browsers get, as it comes.
+#[test]
+fn flows_of_a_class_are_those_of_altq_top() {
+    let folder = Folder::new("flows");
+    let flow = json!({ "src": "10.1.0.7", "sport": 51_222, "dst": "2001:db8::9", "dport": 443, "proto": "tcp",
+        "dscp": 0, "bytes_at_least": 900, "error_bytes": 10, "packets_at_least": 3, "error_packets": 1 });
+    let class = json!({ "name": "web", "window": { "sent_bytes": 1000, "sent_packets": 4 }, "flows": [flow],
+        "other_bytes": 100 });
+    let top = json!({ "schema": "altq.top/1", "links": [{ "name": "wan", "interval_ns": 10_000_000_000_u64,
+        "classes": [class] }] });
+    let mut first = shaping(7);
+    first.others.insert("top".to_owned(), top.clone());
+    let answers = serve(&folder.socket(), first);
+    let web = Web::start(&folder.socket(), &[]);
+    let path = "/flows.json?link=wan&class=web";
+    // The first one who asks is told that altq is asked.
+    let (status, _, why) = web.get(path, "");
+    assert_eq!((status, why.as_str()), (503, "altq is asked for them; ask again in a second\n"));
+    let known = web.until("flows", |web| {
+        let (status, _, body) = web.get(path, "");
+        (status == 200).then(|| serde_json::from_str::<Value>(&body).unwrap())
+    });
+    assert_eq!(known, top);
+    for path in ["/flows.json?class=none", "/flows.json?link=lan"] {
+        assert_eq!(web.get(path, "").0, 404, "{path}");
+    }
+    let fault = json!({ "fault": { "code": 7, "message": "nobody watches the classes here", "help": "so" } });
+    answers.lock().unwrap().others.insert("top".to_owned(), fault);
+    let why = web.until("why there are none", |web| {
+        let (status, _, body) = web.get(path, "");
+        (status == 503).then_some(body)
+    });
+    assert_eq!(why, "nobody watches the classes here; so\n");
+    // The figures are there all the same.
+    assert_eq!(web.get("/stat.json", "").0, 200);
+    let without = Web::start(&folder.socket(), &["--no-flows"]);
+    let (status, _, why) = without.get(path, "");
+    assert_eq!((status, why.contains("--no-flows")), (404, true), "{why}");
+}
+
 /// Names that a page might read as markup come back as they are, and the page has no way to read
 /// them so (`crates/web/src/page.rs`).
 #[test]
@@ -322,7 +363,8 @@ fn names_are_escaped() {
     let folder = Folder::new("names");
     let name = "<img src=x>\"\\\n</script>";
     let classes = [("wan", "", 8000, 0), (name, "wan", 8000, 0)];
-    serve(&folder.socket(), Answers { status: status("shaping", None), stat: Some(stat(1, &classes)) });
+    let stat = Some(stat(1, &classes));
+    serve(&folder.socket(), Answers { status: status("shaping", None), stat, ..Answers::default() });
     let web = Web::start(&folder.socket(), &[]);
     let metrics = web.get("/metrics", "").2;
     let series = r#"altq_class_bytes_total{link="wan",class="<img src=x>\"\\\n</script>"}"#;
@@ -359,6 +401,17 @@ fn a_running_altq_is_shown() {
     }
     let web = Web::start(&folder.socket(), &[]);
     round_trips(&world, "10.9.0.2:7", 50);
+    // Their flow is that of `altq top`.
+    let flow = web.until("the flow", |web| {
+        let (status, _, body) = web.get("/flows.json?link=up&class=rest", "");
+        let known: Value = (status == 200).then(|| serde_json::from_str(&body).unwrap())?;
+        let classes = known["links"][0]["classes"].as_array()?.clone();
+        assert_eq!((classes.len(), &classes[0]["name"]), (1, &json!("rest")));
+        let flows = classes[0]["flows"].as_array()?.clone();
+        // All of them are in the ten seconds that are shown, once the last one is counted.
+        flows.into_iter().find(|flow| flow["dport"] == 7 && flow["bytes_at_least"] == 50 * 29)
+    });
+    assert_eq!((&flow["src"], &flow["dst"], &flow["proto"]), (&json!("10.9.0.1"), &json!("10.9.0.2"), &json!("udp")));
     // 50 datagrams with one byte of payload each way: 29 bytes at layer 3. Both documents are the
     // same once altq web has asked again.
     let (metrics, class) = web.until("the packets", |web| {

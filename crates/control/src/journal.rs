@@ -71,7 +71,8 @@ pub fn note(change: &Request) -> Vec<u8> {
             serde_json::to_vec(&SetSubscribers { op: "subscriber.set", subscribers: &subscribers })
         }
         Request::DeleteSubscribers(ids) => serde_json::to_vec(&DeleteSubscribers { op: "subscriber.del", ids }),
-        Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => return Vec::new(),
+        Request::Status | Request::Stat { .. } | Request::ListSubscribers => return Vec::new(),
+        Request::Top(_) | Request::Past(_) => return Vec::new(),
         // The next worker needs neither: the supervisor tells drift again, and a tap ends with its
         // worker.
         Request::TellDrift(_) | Request::Tap(_) => return Vec::new(),

@@ -15,6 +15,7 @@ use crate::rights::Right;
 use crate::tap::{self, Tap};
 use change::Change;
 
+pub mod past;
 pub mod top;
 
 /// The version of the protocol. A request without `v` is of version 1.
@@ -55,6 +56,8 @@ pub enum Request {
     },
     /// `top`: what classes do.
     Top(top::Top),
+    /// `past`: what is kept of what they did.
+    Past(past::Past),
     /// `link.set`: another rate of a link.
     SetLink {
         /// The link.
@@ -128,7 +131,8 @@ impl Request {
     /// The right that it needs.
     pub fn needs(&self) -> Right {
         match self {
-            Request::Status | Request::Stat { .. } | Request::Top(_) | Request::ListSubscribers => Right::Read,
+            Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
+            Request::Top(_) | Request::Past(_) => Right::Read,
             Request::Change(Change::History) => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
             Request::TellDrift(_) | Request::Tap(_) | Request::Change(_) => Right::Write,
@@ -162,6 +166,7 @@ pub fn read(line: &[u8]) -> Result<Asked, (Option<u64>, Fault)> {
         "status" => fields::<Nothing>(line).map(|_| Request::Status),
         "stat" => fields::<Stat>(line).and_then(Stat::request),
         "top" => fields::<top::Written>(line).and_then(top::Written::request),
+        "past" => fields::<past::Written>(line).and_then(past::Written::request),
         "link.set" => fields::<SetLink>(line).and_then(SetLink::request),
         "subscriber.set" => fields::<SetSubscribers>(line).and_then(SetSubscribers::request),
         "subscriber.del" => fields::<DeleteSubscribers>(line).and_then(DeleteSubscribers::request),

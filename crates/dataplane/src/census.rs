@@ -10,6 +10,7 @@ use altq_engine::sketch::Sketch;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
 use altq_monitor::FlowCounters;
+use altq_monitor::promise::Backlog;
 
 use crate::flows::{Flows, Taken};
 use crate::stats::Own;
@@ -32,6 +33,8 @@ pub struct Census {
     removed: Vec<ClassId>,
     /// The flows of these packets, if somebody watches.
     pub flows: Option<Flows>,
+    /// By class, for how long packets wait, if somebody watches: from the first count on.
+    backlogs: Vec<Backlog>,
     /// How many counts there are for each one that is shown, and how many are left until the next
     /// one that is shown.
     each: u32,
@@ -66,7 +69,7 @@ impl Census {
     /// A census of so many classes. One of `each` counts is shown in a snapshot.
     pub fn new(classes: usize, each: u32) -> Census {
         let sojourn = vec![Sketch::default(); classes];
-        Census { sojourn, removed: Vec::new(), flows: None, each, left: each, begun: None }
+        Census { sojourn, removed: Vec::new(), flows: None, backlogs: Vec::new(), each, left: each, begun: None }
     }
 
     /// Makes room for class numbers below `classes`.
@@ -77,14 +80,17 @@ impl Census {
         }
     }
 
-    /// A packet of a class has left after waiting for this time.
+    /// A packet of a class leaves now, after waiting for this time.
     #[inline]
-    pub fn departed(&mut self, class: ClassId, packet: &Packet, waited: Nanos) {
+    pub fn departed(&mut self, now: Nanos, class: ClassId, packet: &Packet, waited: Nanos) {
         if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
             sojourn.add(waited);
         }
         if let Some(flows) = &mut self.flows {
             flows.departed(class, packet);
+            if let Some(backlog) = self.backlogs.get_mut(class as usize) {
+                backlog.leaves(now, waited);
+            }
         }
     }
 
@@ -96,6 +102,9 @@ impl Census {
         if let Some(flows) = &mut self.flows {
             flows.removed(class);
         }
+        if let Some(backlog) = self.backlogs.get_mut(class as usize) {
+            *backlog = Backlog::default();
+        }
         self.removed.push(class);
     }
 
@@ -103,6 +112,9 @@ impl Census {
     pub fn begin(&mut self, at: Nanos) {
         if self.begun.is_some() {
             return;
+        }
+        if self.flows.is_some() {
+            self.backlogs.resize_with(self.sojourn.len(), Backlog::default);
         }
         self.left = self.left.saturating_sub(1);
         let shown = self.left == 0;
@@ -125,7 +137,7 @@ impl Census {
         wire_bytes: impl Fn(ClassId) -> Option<u64>,
         most: usize,
     ) -> Option<Counted> {
-        let Begun { classes, flows, .. } = self.begun.as_mut()?;
+        let Begun { at, classes, flows, .. } = self.begun.as_mut()?;
         if let Some(watched) = &mut self.flows {
             watched.take_back();
         }
@@ -145,14 +157,17 @@ impl Census {
                 }
                 packed
             });
+            let counters = engine.own_counters(id);
+            let backlog = self.backlogs.get_mut(class);
             classes.push(Own {
                 parent: engine.parent(id),
-                counters: engine.own_counters(id),
+                counters,
                 borrowed: engine.borrowed(id),
                 dropped: engine.drop_reasons(id).map(|(reason, packets, _)| (reason, packets)).collect(),
                 overlimits: engine.scheduler_counter(id, &["over", "overlimits"]),
                 wire_bytes: wire_bytes(id),
                 sojourn: sojourn.unwrap_or_default(),
+                backlogged: backlog.map_or(0, |backlog| backlog.take(*at, counters.queued_packets > 0)),
             });
         }
         if classes.len() < all {

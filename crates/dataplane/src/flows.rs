@@ -17,7 +17,7 @@ const PARCEL: usize = 64;
 const PARCELS: usize = 4;
 
 /// The flows of the packets that wait in a loop, and of those that have left.
-pub(crate) struct Flows {
+pub struct Flows {
     departures: Departures,
     /// The flow of the packet that is being admitted.
     arriving: FlowKey,

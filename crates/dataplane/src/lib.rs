@@ -10,7 +10,7 @@
 //! standard library nor rustix has.
 
 pub mod bridge;
-mod census;
+pub mod census;
 pub mod channel;
 pub mod checksum;
 pub mod confine;

@@ -21,6 +21,7 @@ use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
 use altq_engine::shape::pacer;
+use altq_engine::sketch::Sketch;
 use altq_engine::spec::{ClassId, LinkSpec, Timer};
 use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Change, Departure, Engine};
@@ -127,6 +128,8 @@ pub struct Shaper<E, O = DeviceOutput> {
     starved: bool,
     census: Census,
     work: Work,
+    /// How late timers were since the last count.
+    late: Sketch,
     interval: Option<Nanos>,
     began: Nanos,
     /// When the next count begins.
@@ -250,6 +253,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             starved: false,
             census,
             work: Work::default(),
+            late: Sketch::default(),
             interval,
             began: now,
             next_count: interval.map(|interval| now + interval),
@@ -565,7 +569,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let Ok(filled) = drive::fill(&mut self.engine, now, &mut batch, |departure, taken| {
             let Departure { class, packet } = departure;
             self.charged += u64::from(packet.wire);
-            self.census.departed(class, &packet, now.saturating_sub(packet.arrived));
+            self.census.departed(now, class, &packet, now.saturating_sub(packet.arrived));
             // A meter or a queue has changed DSCP or ECN, so the frame's header is changed too.
             if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
                 remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
@@ -589,6 +593,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             self.work.timers += 1;
             self.work.late += late;
             self.work.latest = self.work.latest.max(late);
+            self.late.add(late);
         }
     }
 
@@ -598,6 +603,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let output = &self.output;
         let counted = self.census.count(&self.engine, |class| output.wire_bytes(class), most)?;
         let Counted { at, classes, removed, shown, flows } = counted;
+        let late = self.late.packed();
+        self.late.clear();
         Some(Report::Counts(Counts {
             link: self.name.clone(),
             at,
@@ -609,6 +616,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             unclassified: self.engine.unclassified(),
             edge: self.edge.counters(),
             work: self.work,
+            late,
             flows,
         }))
     }

@@ -102,6 +102,7 @@ mod tests {
             unclassified: (0, 0),
             edge: EdgeCounters::default(),
             work: Work::default(),
+            late: Default::default(),
         }
     }
 

@@ -53,6 +53,8 @@ pub struct Counts {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// How late timers were since the last count.
+    pub late: Packed,
     /// What the classes' flows have sent since the last count, if somebody watches.
     pub flows: Taken,
 }
@@ -74,6 +76,9 @@ pub struct Own {
     pub wire_bytes: Option<u64>,
     /// Waiting times of packets that left since the last count.
     pub sojourn: Packed,
+    /// For how long packets have waited since then, as [`Backlog`](altq_monitor::promise::Backlog)
+    /// counts it; 0 if nobody watches.
+    pub backlogged: Nanos,
 }
 
 /// Adds up the counts of one link's loop.
@@ -90,6 +95,8 @@ pub struct Totals {
     /// counts.
     held: Vec<Packed>,
     removed: Vec<ClassId>,
+    /// How late timers were in these counts.
+    late: Packed,
     scratch: Sketch,
 }
 
@@ -103,6 +110,8 @@ impl Totals {
             }
         }
         self.removed.extend(&counts.removed);
+        let late = std::mem::take(&mut self.late);
+        self.late = self.merged(&[&late, &counts.late]);
         for (own, held) in counts.classes.iter().zip(&mut self.held).filter(|(own, _)| own.sojourn.count() > 0) {
             self.scratch.clear();
             self.scratch.merge_packed(held);
@@ -111,8 +120,19 @@ impl Totals {
         }
     }
 
-    /// Adds the waiting times that were kept to those of a count.
+    /// The values of several sketches in one.
+    fn merged(&mut self, parts: &[&Packed]) -> Packed {
+        self.scratch.clear();
+        parts.iter().for_each(|part| self.scratch.merge_packed(part));
+        self.scratch.packed()
+    }
+
+    /// Adds the times that were kept to those of a count.
     fn release(&mut self, counts: &mut Counts) {
+        if self.late.count() > 0 {
+            let late = std::mem::take(&mut self.late);
+            counts.late = self.merged(&[&late, &counts.late]);
+        }
         for class in &counts.removed {
             if let Some(held) = self.held.get_mut(*class as usize) {
                 *held = Packed::default();
@@ -192,6 +212,7 @@ impl Totals {
             unclassified: counts.unclassified,
             edge: counts.edge,
             work: counts.work,
+            late: counts.late,
         }
     }
 }
@@ -269,6 +290,8 @@ pub struct Snapshot {
     pub edge: EdgeCounters,
     /// Counters of the loop itself.
     pub work: Work,
+    /// How late its timers were since the snapshot before.
+    pub late: Packed,
 }
 
 /// The state of a class at one moment, with all classes below it.

@@ -38,6 +38,10 @@ pub struct Seen {
     pub delays: Vec<(ClassId, Packed)>,
     /// The flows of the same packets.
     pub flows: Vec<(ClassId, Summary<FlowKey>)>,
+    /// For how long packets of classes waited ([`Own::backlogged`]), of classes with such a time.
+    pub backlogged: Vec<(ClassId, Nanos)>,
+    /// How late the loop's timers were.
+    pub late: Packed,
 }
 
 /// Makes seconds of the reports of one link's loop.
@@ -49,6 +53,8 @@ pub(crate) struct Seconds {
     counted: Nanos,
     delays: BTreeMap<ClassId, Vec<Packed>>,
     flows: BTreeMap<ClassId, Vec<Summary<FlowKey>>>,
+    backlogged: BTreeMap<ClassId, Nanos>,
+    late: Vec<Packed>,
 }
 
 impl Seconds {
@@ -64,12 +70,17 @@ impl Seconds {
         for class in &counts.removed {
             self.delays.remove(class);
             self.flows.remove(class);
+            self.backlogged.remove(class);
         }
         for (class, own) in (0..).zip(&counts.classes) {
             if own.sojourn.count() > 0 {
                 self.delays.entry(class).or_default().push(own.sojourn.clone());
             }
+            if own.backlogged > 0 {
+                *self.backlogged.entry(class).or_default() += own.backlogged;
+            }
         }
+        self.late.push(counts.late.clone());
         for (class, summary) in counts.flows.summaries() {
             self.flows.entry(class).or_default().push(summary);
         }
@@ -85,6 +96,7 @@ impl Seconds {
         };
         let delays = std::mem::take(&mut self.delays).into_iter();
         let delays = delays.map(|(class, pieces)| (class, merged(pieces))).collect();
+        let late = merged(std::mem::take(&mut self.late));
         let flows = std::mem::take(&mut self.flows).into_iter();
         let flows = flows.map(|(class, mut pieces)| match (pieces.len(), pieces.pop()) {
             (1, Some(only)) => (class, only),
@@ -102,6 +114,8 @@ impl Seconds {
             unclassified: counts.unclassified.0,
             delays,
             flows,
+            backlogged: std::mem::take(&mut self.backlogged).into_iter().collect(),
+            late,
         })
     }
 
@@ -187,7 +201,15 @@ mod tests {
             counters: Counters { sent_packets, sent_bytes: sent_packets * 100, ..Counters::default() },
             ..Own::default()
         };
-        let leaf = Own { sojourn: sketch.packed(), dropped: vec![(DropReason::QueueFull, 3)], ..own(Some(1), sent) };
+        let leaf = Own {
+            sojourn: sketch.packed(),
+            dropped: vec![(DropReason::QueueFull, 3)],
+            // Some time for each packet, and a timer that was as late.
+            backlogged: 1000 * waited.len() as Nanos,
+            ..own(Some(1), sent)
+        };
+        let mut late = Sketch::default();
+        waited.iter().for_each(|time| late.add(*time));
         Report::Counts(Counts {
             link: "wan".into(),
             at,
@@ -199,6 +221,7 @@ mod tests {
             unclassified: (0, 0),
             edge: Default::default(),
             work: Default::default(),
+            late: late.packed(),
             flows: Default::default(),
         })
     }
@@ -216,6 +239,7 @@ mod tests {
         assert_eq!(sent, [8, 8, 7]);
         let delays: Vec<_> = seen.delays.iter().map(|(class, delay)| (*class, delay.count(), delay.max())).collect();
         assert_eq!(delays, [(2, 3, 70)]);
+        assert_eq!((&seen.backlogged, seen.late.count(), seen.late.max()), (&vec![(2, 3000)], 3, 70));
         for class in 0..3 {
             assert_eq!(seen.dropped.get(&class).map(Vec::as_slice), Some(&[(DropReason::QueueFull, 3)][..]));
         }
@@ -223,6 +247,7 @@ mod tests {
         for (at, from) in [(1899, 900), (2901, 1899), (3900, 2901)] {
             let seen = seconds.take(&mut counts(at * MS, 7, &[])).unwrap();
             assert_eq!((seen.from, seen.to, seen.delays.len()), (from * MS, at * MS, 0));
+            assert!(seen.backlogged.is_empty() && seen.late.count() == 0);
         }
     }
 }

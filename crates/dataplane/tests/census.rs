@@ -159,6 +159,7 @@ fn those_who_watch_have_seconds_between_snapshots() {
     // What was counted in the first second belongs to the snapshot of three.
     let first = &snapshots[0];
     assert_eq!((first.since, first.at / s, first.classes[0].sojourn.count()), (first.began, 3, 2000));
+    assert!(first.work.timers > 0 && first.late.count() == first.work.timers, "{:?}", first.work);
     assert_eq!((snapshots.len(), snapshots[1].classes[0].sojourn.count()), (2, 0));
     assert_eq!(snapshots[1].classes[0].sojourn_total.count(), 2000);
 }

@@ -4,13 +4,14 @@
 use altq_config::{Language, Link, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::shaper::{Shaper, Tuning};
-use altq_dataplane::stats::{Snapshot, Totals};
+use altq_dataplane::stats::{Report, Snapshot, Totals};
 use altq_dataplane::vnet::{GSO_NONE, GSO_TCPV4, NEEDS_CSUM, Vnet};
 use altq_engine::Change;
 use altq_engine::settings::Value;
 use altq_engine::shape::pacer;
 use altq_engine::spec::ROOT;
 use altq_engine::units::Rate;
+use altq_monitor::promise::{Claim, Promises};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -125,6 +126,60 @@ fn a_link_changes_while_it_runs() {
         let measured = rate(port, from, to);
         assert!((measured / wanted - 1.0).abs() < 0.02, "{port} from {from}: {measured} of {wanted}");
     }
+}
+
+/// Runs a link for four seconds with more than it carries, and somebody who watches: for each
+/// count, for how long packets of `low` have waited, and the bytes that the link has charged for it
+/// by then.
+fn watched(text: &str) -> Vec<(u64, u64)> {
+    let link = link(text);
+    let low = link.class("low").unwrap() as usize;
+    let mut channel = Channel::new(4 * SECOND);
+    overload(4 * SECOND).into_iter().for_each(|frame| channel.arrive(frame));
+    let tuning = Tuning { memory: 64 << 20, interval: Some(SECOND), flows: 10, ..Tuning::default() };
+    let mut shaper = Shaper::new(&link, "a", channel, tuning).unwrap();
+    let (mut rows, mut late) = (Vec::new(), (0, 0));
+    shaper
+        .run(|report| {
+            let Report::Counts(counts) = report else { panic!("the loop counts") };
+            let own = &counts.classes[low];
+            rows.push((own.backlogged, own.counters.sent_wire_bytes));
+            late = (late.0 + counts.late.count(), late.1.max(counts.late.max()));
+            assert_eq!(late, (counts.work.timers, counts.work.latest));
+        })
+        .unwrap();
+    rows
+}
+
+#[test]
+fn who_waits_and_gets_a_guarantee_is_told_from_who_does_not() {
+    let rows = watched(SHARES);
+    let kept = |rate: u64| {
+        let mut promises = Promises::default();
+        let claim = |backlogged| Claim { backlogged, rate: Rate::mbit_s(rate), latency: Some(10 * MS) };
+        let pairs = rows.windows(2).take(3);
+        let kept = pairs.map(|pair| promises.second(1, SECOND, claim(pair[1].0), pair[1].1 - pair[0].1));
+        kept.fold((0, 0), |(promised, missed), kept| (promised + kept.promised, missed + kept.missed))
+    };
+    // The first count begins to look; a tenth of the next second claims nothing.
+    assert_eq!(rows[0].0, 0);
+    assert!((890 * MS..920 * MS).contains(&rows[1].0), "{rows:?}");
+    assert!((990 * MS..=1010 * MS).contains(&rows[2].0), "{rows:?}");
+    // 20 Mbit/s for some 2.9 s are 7.25 MB, all of which it got. Of 30 Mbit/s, 10.9 MB, it did not
+    // get a third; a tenth of a second of it, 375 kB, may be late.
+    let (promised, missed) = kept(20);
+    assert!((7_100_000..7_400_000).contains(&promised) && missed == 0, "{promised} {missed}");
+    let (promised, missed) = kept(30);
+    assert!((10_700_000..11_000_000).contains(&promised), "{promised}");
+    assert!((2_800_000..3_300_000).contains(&missed), "{missed}");
+    // A class that never gets anything waits all the time: seen at the first count and from then
+    // on.
+    let starved = "link wan { device bridge a b  rate 100Mbit/s  scheduler priq
+        class low { priority 1 }  class high { priority 2 default }  match dport 5001 -> low }";
+    let rows = watched(starved);
+    let waited: Vec<u64> = rows.iter().map(|(waited, _)| waited / MS).collect();
+    assert_eq!(waited[..3], [0, 900, 1000], "{rows:?}");
+    assert_eq!(rows[2].1, rows[0].1);
 }
 
 #[test]

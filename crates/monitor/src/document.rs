@@ -68,9 +68,10 @@ pub struct Link {
 /// What altq itself needs: how late it is, and how much of a processor it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Own {
-    /// How late the loop's timers were, 99th percentile.
+    /// How late the loop's timers were in the last second, 99th percentile, within 1/32; null if no
+    /// timer passed, and where the kernel executes the link.
     pub loop_p99_ns: Option<Nanos>,
-    /// The time of one processor that it takes, in percent.
+    /// The time of one processor that it took in the last second, in percent.
     pub cpu_percent: Option<f64>,
 }
 

@@ -120,17 +120,22 @@ impl History {
         self.seconds.iter().skip(self.seconds.len().saturating_sub(seconds))
     }
 
-    /// What one class's own packets did in each slice that overlaps a time, the oldest first:
-    /// beginning, end, seconds, and its point. Quarters are used up to the one that has the oldest
-    /// second, which may begin before it; then seconds. So no time is missing, and none is there
-    /// twice.
-    pub fn of_class(&self, class: ClassId, from: Nanos, to: Nanos) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
+    /// The slices that overlap a time, the oldest first. Quarters are used up to the one that has
+    /// the oldest second, which may begin before it; then seconds. So no time is missing, and none
+    /// is there twice.
+    pub fn slices(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &Slice> {
         let fine = self.seconds.front().map_or(Nanos::MAX, |slice| slice.from);
         let coarse = self.quarters.iter().filter(move |slice| slice.from < fine);
         let until = self.quarters.iter().rev().find(|slice| slice.from < fine).map_or(0, |slice| slice.to);
         let seconds = self.seconds.iter().filter(move |slice| slice.from >= until);
-        let all = coarse.chain(seconds).filter(move |slice| slice.to > from && slice.from < to);
-        all.map(move |slice| (slice.from, slice.to, slice.seconds, slice.point(class).unwrap_or_default()))
+        coarse.chain(seconds).filter(move |slice| slice.to > from && slice.from < to)
+    }
+
+    /// What one class's own packets did in each of these [`slices`](History::slices): beginning,
+    /// end, seconds, and its point.
+    pub fn of_class(&self, class: ClassId, from: Nanos, to: Nanos) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
+        let point = move |slice: &Slice| slice.point(class).unwrap_or_default();
+        self.slices(from, to).map(move |slice| (slice.from, slice.to, slice.seconds, point(slice)))
     }
 
     /// Bytes of memory that the slices take.
@@ -139,7 +144,9 @@ impl History {
     }
 
     /// A history of slices that an earlier process has kept, each with the names of the classes as
-    /// they were then, the oldest first. They get the numbers of `names`.
+    /// they were then, the oldest first. They get the numbers of `names`. Seconds that were in no
+    /// quarter yet become one, with the times of the worst of them: nobody knows how long nothing
+    /// was seen after them.
     pub fn restored(
         names: Vec<String>,
         limit: usize,
@@ -162,6 +169,14 @@ impl History {
         let until = history.quarters.back().map_or(0, |quarter| quarter.to);
         history.pending = history.seconds.iter().filter(|second| second.from >= until).count();
         history.held = history.seconds.iter().chain(&history.quarters).map(Slice::memory).sum();
+        let mut worst: HashMap<ClassId, (Nanos, Nanos)> = HashMap::new();
+        for (class, point) in history.last(history.pending).flat_map(Slice::points) {
+            let times = worst.entry(class).or_default();
+            if point.p99 >= times.1 {
+                *times = (point.p50, point.p99);
+            }
+        }
+        history.push_quarter(&worst);
         history.trim();
         history
     }
@@ -278,9 +293,13 @@ mod tests {
             history.of_class(class, 0, Nanos::MAX).map(|(_, _, _, point)| point.sent_bytes).sum()
         };
         assert_eq!([0, 1, 2, 3].map(|class| sums(&kept, class)), [0, 4, 0, (0..40).sum()]);
-        // Ten seconds are in no quarter yet.
-        kept.push_quarter(&HashMap::new());
+        // Ten seconds were in no quarter yet; those of the next process begin another one.
         assert_eq!(kept.quarters().map(|slice| slice.seconds).collect::<Vec<_>>(), [15, 15, 10]);
+        kept.push_second(Slice::new(50 * S, 51 * S, 1, [(1, point(5))]));
+        kept.push_quarter(&HashMap::new());
+        let quarters: Vec<_> = kept.quarters().map(|slice| (slice.from / S, slice.to / S, slice.seconds)).collect();
+        assert_eq!(quarters, [(0, 15, 15), (15, 30, 15), (30, 40, 10), (50, 51, 1)]);
+        assert_eq!(kept.quarters().nth(2).and_then(|slice| slice.point(3)).map(|point| point.p99), Some(200));
     }
 
     #[test]

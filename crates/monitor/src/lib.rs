@@ -4,6 +4,7 @@
 //!              the loop                        |  another thread, once a second
 //!                                              |
 //!  packets ──► departures (a class's flows) ───┼─► summary ─┐
+//!              promise (how long they wait) ───┼────────────┤
 //!              histograms of the engine ───────┼────────────┼─► monitor ─► frame ─► view, document
 //!              counters of the engine ─────────┼────────────┘      │
 //!                                              |                history
@@ -11,8 +12,9 @@
 //! ```
 //!
 //! There is no clock here, no I/O and no thread. The time is an argument, in nanoseconds. The loop
-//! holds only [`Departures`]: a packet costs one hash and one lookup there, and nothing is
-//! allocated once it is warm. Everything else works on what the loop hands over once a second.
+//! holds only [`Departures`] and [`Backlog`](promise::Backlog)s: a packet costs one hash and one
+//! lookup there, and nothing is allocated once it is warm. Everything else works on what the loop
+//! hands over once a second.
 //!
 //! Memory is bounded: flows by 64 counters for each class ([`space_saving`]), delays and flows of
 //! the last minute by [`Limits`], the history by its bytes ([`history`]).
@@ -35,6 +37,8 @@ pub mod ledger;
 pub mod monitor;
 mod past;
 pub mod prefix;
+pub mod promise;
+pub mod recorded;
 pub mod records;
 pub mod slice;
 pub mod space_saving;

@@ -25,6 +25,7 @@ use crate::flow::FlowKey;
 use crate::frame::{Frame, Parts, rate};
 use crate::history::{History, Point, QUARTER, Slice};
 use crate::ledger::settle;
+use crate::promise::{Claim, Promises};
 use crate::steps::{STEP, Window};
 use crate::summary::{Counted, Summary};
 use crate::tree::Tree;
@@ -66,6 +67,12 @@ pub struct Second<'a> {
     pub flows: Vec<(ClassId, Summary<FlowKey>)>,
     /// What limits each class, by number.
     pub limited_by: Vec<Cow<'static, str>>,
+    /// For how long packets of classes have waited, as
+    /// [`promise::Backlog`](crate::promise::Backlog) counts it. Empty where guarantees are not
+    /// judged.
+    pub backlogged: Vec<(ClassId, Nanos)>,
+    /// By number, how late classes may get what they are guaranteed, where that is promised.
+    pub latency: &'a [Option<Nanos>],
 }
 
 /// Flows of a class, with those of all classes below it.
@@ -104,6 +111,9 @@ pub struct Monitor {
     before: Vec<Counters>,
     unclassified: u64,
     limited_by: Vec<Cow<'static, str>>,
+    promises: Promises,
+    /// Classes with another guarantee than in the last second, by number.
+    unsettled: Vec<ClassId>,
     /// The number of the last second; `None` before the first.
     now: Option<u64>,
     /// The first second that has pieces of delays and flows.
@@ -140,6 +150,8 @@ impl Monitor {
             before: vec![Counters::default(); tree.len()],
             unclassified: 0,
             limited_by: Vec::new(),
+            promises: Promises::default(),
+            unsettled: Vec::new(),
             now: None,
             since: 0,
             tree: Arc::new(tree),
@@ -165,9 +177,16 @@ impl Monitor {
             self.before = before;
             self.delays.renumber(&moved, tree.len());
             self.flows.renumber(&moved, tree.len());
+            self.promises.renumber(&moved);
             self.limited_by.clear();
             self.history.renumber(new, self.limits.history);
         }
+        // The second that is under way had both guarantees.
+        let asked: HashMap<&str, _> =
+            self.tree.classes().iter().map(|class| (class.name.as_str(), class.asked)).collect();
+        let classes = (ROOT..).zip(tree.classes());
+        let others = classes.filter(|(_, class)| asked.get(class.name.as_str()) != Some(&class.asked));
+        self.unsettled = others.map(|(at, _)| at).collect();
         self.tree = Arc::new(tree);
     }
 
@@ -213,6 +232,20 @@ impl Monitor {
         for (point, entry) in points.iter_mut().zip(entries) {
             (point.borrowed_bytes, point.lent_bytes) = (entry.borrowed, entry.lent);
         }
+        for (class, backlogged) in second.backlogged {
+            // Inner classes get what those below them claim.
+            let judged = class != ROOT && self.tree.children(class).is_empty();
+            let asked = self.tree.classes().get(class as usize).and_then(|class| class.asked).filter(|_| judged);
+            let (Some(rate), Some(point)) = (asked, points.get_mut(class as usize)) else { continue };
+            if self.unsettled.binary_search(&class).is_ok() {
+                self.promises.forget(class);
+                continue;
+            }
+            let latency = second.latency.get(class as usize).copied().flatten();
+            let kept = self.promises.second(class, time, Claim { backlogged, rate, latency }, point.wire_bytes);
+            (point.promised_bytes, point.missed_bytes) = (kept.promised, kept.missed);
+        }
+        self.unsettled.clear();
         self.limited_by = second.limited_by;
         let mut scratch = Sketch::default();
         for (class, packed) in second.delays {
@@ -400,4 +433,53 @@ fn counted(point: &mut Point) -> [&mut u64; 6] {
         &mut point.marked_packets,
         &mut point.waiting_bytes,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::units::{Rate, SECOND};
+
+    use super::*;
+    use crate::tree::Class;
+
+    #[test]
+    fn what_leaves_claim_and_miss_is_in_the_history() {
+        let class = |name: &str, parent: ClassId, asked: Option<u64>| Class {
+            name: name.into(),
+            parent,
+            asked: asked.map(Rate::mbit_s),
+            ceiling: None,
+        };
+        let link = class("link", ROOT, Some(100));
+        let classes = vec![link, class("a", ROOT, Some(8)), class("b", 1, Some(8)), class("c", ROOT, None)];
+        let mut monitor = Monitor::new(Tree::new(classes.clone()).unwrap(), Limits::default(), None);
+        let mut sent =
+            Counters { sent_packets: 600, sent_bytes: 600_000, sent_wire_bytes: 600_000, ..Counters::default() };
+        // As much in each second as in all before.
+        let mut second = |monitor: &mut Monitor, at: Nanos| {
+            monitor.second(Second {
+                from: at * SECOND,
+                to: (at + 1) * SECOND,
+                counters: &[sent, sent, sent, Counters::default()],
+                backlogged: (0..4).map(|class| (class, SECOND)).collect(),
+                latency: &[None, None, Some(200_000_000)],
+                ..Second::default()
+            });
+            sent += sent;
+            let slice = monitor.history().seconds().next_back().unwrap();
+            let figure = |(class, point): (ClassId, Point)| (class, point.promised_bytes, point.missed_bytes);
+            slice.points().map(figure).collect::<Vec<_>>()
+        };
+        // Only b is judged, which has a guarantee and no class below it: of 1,000,000 bytes it got
+        // 600,000, and 200,000 may be late.
+        assert_eq!(second(&mut monitor, 0), [(2, 1_000_000, 200_000)]);
+        // The second in which its guarantee changes is not judged; other classes change nothing.
+        let mut other = classes.clone();
+        other[2].asked = Some(Rate::mbit_s(4));
+        monitor.set_tree(Tree::new(other.clone()).unwrap());
+        assert_eq!(second(&mut monitor, 1), [(2, 0, 0)]);
+        other[3].asked = Some(Rate::mbit_s(9));
+        monitor.set_tree(Tree::new(other).unwrap());
+        assert_eq!(second(&mut monitor, 2)[0], (2, 500_000, 0));
+    }
 }

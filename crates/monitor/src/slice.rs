@@ -1,7 +1,7 @@
 //! What the classes did in one stretch of time, packed.
 //!
 //! Only classes that did something have a point, and its numbers take as many bytes as they need (7
-//! bits to a byte, LEB128): some 20 bytes for a class with a few packets, 40 for one with
+//! bits to a byte, LEB128): some 20 bytes for a class with a few packets, 50 for one with
 //! gigabytes. Counters are kept exactly. Times are kept to 1/256.
 
 use std::collections::BTreeMap;
@@ -30,6 +30,11 @@ pub struct Point {
     /// The sum of the own bytes that waited at the end of each second. Divided by the number of
     /// seconds it is the mean backlog. As a sum it can be added up over classes and over time.
     pub waiting_bytes: u64,
+    /// Charged bytes that it could claim by its guarantee, because packets of it waited
+    /// ([`promise`](crate::promise)).
+    pub promised_bytes: u64,
+    /// What of these it did not get.
+    pub missed_bytes: u64,
     /// The median time in the queue, in ns; 0 if nothing left.
     pub p50: Nanos,
     /// The 99th percentile.
@@ -51,7 +56,7 @@ impl Point {
     }
 
     /// The fields that add up.
-    fn sums(&self) -> [u64; 8] {
+    fn sums(&self) -> [u64; 10] {
         [
             self.sent_packets,
             self.sent_bytes,
@@ -61,10 +66,12 @@ impl Point {
             self.borrowed_bytes,
             self.lent_bytes,
             self.waiting_bytes,
+            self.promised_bytes,
+            self.missed_bytes,
         ]
     }
 
-    fn sums_mut(&mut self) -> [&mut u64; 8] {
+    fn sums_mut(&mut self) -> [&mut u64; 10] {
         [
             &mut self.sent_packets,
             &mut self.sent_bytes,
@@ -74,6 +81,8 @@ impl Point {
             &mut self.borrowed_bytes,
             &mut self.lent_bytes,
             &mut self.waiting_bytes,
+            &mut self.promised_bytes,
+            &mut self.missed_bytes,
         ]
     }
 }
@@ -250,8 +259,8 @@ mod tests {
         assert_eq!((slice.lent_by_idle, slice.point(7), slice.point(8)), (140, Some(point(300)), None));
         let text = serde_json::to_string(&slice).unwrap();
         assert_eq!(serde_json::from_str::<Slice>(&text).unwrap(), slice);
-        // The class takes 1 byte, the eight sums take 9 (one of them two), and the two times two
+        // The class takes 1 byte, the ten sums take 11 (one of them two), and the two times two
         // bytes each.
-        assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).memory() - size_of::<Slice>(), 1 + 9 + 4);
+        assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).memory() - size_of::<Slice>(), 1 + 11 + 4);
     }
 }

@@ -53,6 +53,7 @@ fn run(limits: Limits, classes: u32, busy: u32, flows: u32, seconds: u64) -> Mon
             delays,
             flows: taken.iter().map(|(class, counters)| (*class, counters.summary())).collect(),
             limited_by: vec![Cow::Borrowed("offered"); classes as usize + 1],
+            ..Second::default()
         });
         departures.give_back(taken.into_iter().map(|(_, counters)| counters));
     }

@@ -6,6 +6,7 @@
 //!  document   EXPERIMENTS.md                         results  a folder of results, pages and an index
 //!  load       results read back from JSON            flent    a run as a flent file
 //!  measured   runs of `altq traffic` and `altq run`
+//!  recorded   what a running altq has kept of its links
 //!  stat       counters as `tc -s`, altqstat and tbrconfig print them
 //! ```
 
@@ -18,5 +19,6 @@ pub mod html;
 pub mod load;
 pub mod measured;
 pub mod plot;
+pub mod recorded;
 pub mod results;
 pub mod stat;

@@ -94,6 +94,7 @@ fn document() -> Top {
         delays: vec![(1, waited(65_536)), (3, waited(4_194_304)), (4, waited(16_777_216)), (5, waited(1_048_576))],
         flows: vec![(4, Summary::new(listed, Amount::new(2_500_000, 2000), Amount::new(10_000, 1)))],
         limited_by: ["link", "offered", "link", "link", "guarantee", "offered"].map(Cow::Borrowed).to_vec(),
+        ..Second::default()
     });
     let frame = monitor.frame(Window::Second).unwrap();
     let more = |class| More { flows: Some(monitor.flows(&frame, class)), ..More::default() };

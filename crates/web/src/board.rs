@@ -1,11 +1,12 @@
-//! What the thread that asks altq passes to the thread that answers browsers: the latest frame, and
-//! the history of each link.
+//! What the thread that asks altq passes to the thread that answers browsers: the latest frame, the
+//! history of each link, and the flows of classes that somebody looks at.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::flows::Flows;
 use crate::frame::Frame;
 use crate::history::Past;
 
@@ -16,6 +17,8 @@ pub struct Known {
     pub frame: Arc<Frame>,
     /// The history of each link.
     pub pasts: BTreeMap<String, Past>,
+    /// The flows of classes that somebody looks at.
+    pub flows: Flows,
 }
 
 /// The data that both threads share.

@@ -49,6 +49,20 @@ struct Fields {
     format: &'static str,
 }
 
+/// The seconds that flows are of, and how many of a class are asked for.
+const WINDOW: u32 = 10;
+const FLOWS: u32 = 20;
+
+/// The fields of a request for flows.
+#[derive(Serialize)]
+struct OfClass<'a> {
+    link: &'a str,
+    class: &'a str,
+    window_s: u32,
+    flows: u32,
+    alone: bool,
+}
+
 /// The answers of altq.
 struct Said {
     status: Status,
@@ -97,7 +111,7 @@ impl Feed {
 
     /// Asks, and shows the answer. Returns why there are no figures, if there are none.
     pub fn look(&mut self, board: &Board) -> Option<Fault> {
-        let said = self.ask();
+        let said = self.ask(board);
         self.seq += 1;
         let now = unix_ms();
         let mut frame = Frame { seq: self.seq, unix_ms: now, ..Frame::default() };
@@ -133,7 +147,7 @@ impl Feed {
         fault
     }
 
-    fn ask(&mut self) -> Result<Said, Fault> {
+    fn ask(&mut self, board: &Board) -> Result<Said, Fault> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(&self.socket)?,
@@ -147,7 +161,7 @@ impl Feed {
             let places = client.ask("reserve.list", &NoFields {}).and_then(|json| read::<Places>(&json));
             self.reserved = places.ok().map(|places| places.places.into_iter().map(counted).collect());
         }
-        if stat.is_ok() {
+        if stat.is_ok() && flows(&mut client, board) {
             self.client = Some(client);
         }
         Ok(Said { status, stat })
@@ -237,6 +251,22 @@ impl Feed {
         }
         self.marks.push_back(mark);
     }
+}
+
+/// Asks for the flows of classes that somebody looks at. False if the connection may be lost.
+fn flows(client: &mut Client, board: &Board) -> bool {
+    let due = board.lock().flows.due(Instant::now());
+    for (link, class) in due {
+        let fields = OfClass { link: &link, class: &class, window_s: WINDOW, flows: FLOWS, alone: true };
+        let answer = client.ask("top", &fields);
+        let failed = answer.as_ref().is_err_and(|fault| fault.code == Code::Failed);
+        let said = answer.map(|json| json.into_bytes().into()).map_err(|fault| fault.to_string());
+        board.lock().flows.say(&link, &class, said);
+        if failed {
+            return false;
+        }
+    }
+    true
 }
 
 fn counted(place: Place) -> Reserved {

@@ -148,16 +148,6 @@ impl Past {
         std::iter::once(ROOT).chain(names().map(number)).collect()
     }
 
-    /// The slices that overlap a time, the oldest first: quarters up to the oldest second, then
-    /// seconds. No time is covered twice.
-    fn slices(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &Slice> {
-        let fine = self.history.seconds().next().map_or(Nanos::MAX, |slice| slice.from);
-        let coarse = self.history.quarters().filter(move |slice| slice.from < fine);
-        let until = self.history.quarters().rev().find(|slice| slice.from < fine).map_or(0, |slice| slice.to);
-        let seconds = self.history.seconds().filter(move |slice| slice.from >= until);
-        coarse.chain(seconds).filter(move |slice| slice.to > from && slice.from < to)
-    }
-
     /// A time of the wall clock in ms as a time of the loop's clock.
     fn at(&self, unix_ms: u64) -> Nanos {
         let at = i128::from(unix_ms) * 1_000_000 - self.ahead;
@@ -180,7 +170,7 @@ impl Past {
         let (from, to) = (self.at(from), self.at(to));
         let parts = Parts::of(classes, numbers, class, self.names.len());
         let mut bytes = vec![0_u64; classes.tree.len()];
-        for (number, point) in self.slices(from, to).flat_map(Slice::points) {
+        for (number, point) in self.history.slices(from, to).flat_map(Slice::points) {
             if let Some(sum) = parts.of_number(number).and_then(|part| bytes.get_mut(part as usize)) {
                 *sum = sum.saturating_add(point.wire_bytes);
             }
@@ -199,7 +189,7 @@ impl Past {
             step_ms: Vec::new(),
             series: chosen.iter().map(name).collect(),
         };
-        for slice in self.slices(from, to) {
+        for slice in self.history.slices(from, to) {
             let mut sums = vec![Point::default(); chosen.len()];
             for (number, point) in slice.points() {
                 let Some(part) = parts.of_number(number) else { continue };

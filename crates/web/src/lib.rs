@@ -4,16 +4,17 @@
 //!                    one thread, once a second       |     another thread
 //!                                                    |
 //!  control socket ──► feed ──► stat ──► watch ──► frame ──► events ───┐
-//!  (status, stat)                         │          └────► metrics ──┼──► server ──► browsers,
-//!                                         └──► past ───────► history ─┘               collectors
+//!  (status, stat,                         │          └────► metrics ──┼──► server ──► browsers,
+//!   top)                                  ├──► past ───────► history ─┤               collectors
+//!                                         └──► flows ─────────────────┘
 //! ```
 //!
 //! It is a client of the control socket (docs/control.md) and only sends requests that everybody
 //! may send. So nothing that happens here affects the process that shapes. [`feed`] has the clock
 //! and the socket, [`server`] the browsers; everything between them is without clock and I/O.
 //!
-//! docs/web.md describes the paths and their documents. None of them has flows. To add them, read
-//! `altq.top/1` as [`stat`] reads its document, and put the flows into [`frame`].
+//! docs/web.md describes the paths and their documents. Flows of a class ([`flows`]) are no part of
+//! a frame: altq is asked for them only while somebody looks at that class.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod board;
 pub mod changes;
 pub mod events;
 pub mod feed;
+pub mod flows;
 pub mod frame;
 pub mod history;
 pub mod http;

@@ -187,9 +187,17 @@ fn status(writer: &mut Writer, frame: &Frame) {
 /// What the loops of links did.
 fn loops(writer: &mut Writer, links: &[Link]) {
     let name = "altq_timer_late_seconds";
-    writer.family(name, Kind::Summary, "seconds", "How late the timers of the link's loop were; quantile 1 the most.");
+    writer.family(
+        name,
+        Kind::Summary,
+        "seconds",
+        "How late the timers of the link's loop were; quantile 0.99 in the latest interval, 1 the most.",
+    );
     for link in links {
         let of_link = escaped(&link.name);
+        if let Some(p99) = link.work.timer_late_p99_ns {
+            writer.sample(name, format_args!("{{link=\"{of_link}\",quantile=\"0.99\"}}"), Number::Time(p99));
+        }
         let most = Number::Time(link.device.timer_late_max_ns);
         writer.sample(name, format_args!("{{link=\"{of_link}\",quantile=\"1.0\"}}"), most);
         if let Some(total) = link.work.timer_late_total_ns {
@@ -349,7 +357,7 @@ mod tests {
         let link = Link {
             name: "wan".to_owned(),
             device: Device { device_dropped: 5, timer_late_max_ns: 1500 },
-            work: Work { timers: 2, timer_late_total_ns: Some(2000) },
+            work: Work { timers: 2, timer_late_total_ns: Some(2000), timer_late_p99_ns: Some(1400) },
             classes: vec![link, class, twin],
             ..Link::default()
         };
@@ -383,6 +391,7 @@ mod tests {
             r#"altq_bypass_active{link="k"} 0"#,
             r#"altq_config_drift{link="k"} 2"#,
             r#"altq_reservation_active{link="wan",class="res"} 6"#,
+            r#"altq_timer_late_seconds{link="wan",quantile="0.99"} 0.000001400"#,
             r#"altq_timer_late_seconds{link="wan",quantile="1.0"} 0.000001500"#,
             r#"altq_timer_late_seconds_sum{link="wan"} 0.000002000"#,
             r#"altq_timer_late_seconds_count{link="wan"} 2"#,

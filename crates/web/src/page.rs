@@ -9,11 +9,12 @@ use crate::Body;
 
 const HTML: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("page/text.js"),
     include_str!("page/data.js"),
     include_str!("page/tree.js"),
     include_str!("page/plot.js"),
+    include_str!("page/flows.js"),
     include_str!("page/main.js"),
 ];
 

@@ -56,6 +56,9 @@ pub struct Work {
     /// The sum of how late these timers were, in ns.
     #[serde(default)]
     pub timer_late_total_ns: Option<Nanos>,
+    /// How late it was in the latest interval, 99th percentile, in ns.
+    #[serde(default)]
+    pub timer_late_p99_ns: Option<Nanos>,
 }
 
 /// A class, with all classes below it.

@@ -208,6 +208,7 @@ fn figures(classes: &Classes, link: &stat::Link, more: &[Counts], time: Nanos) -
             waiting_bytes: *waiting,
             p50: class.sojourn_ns.p50,
             p99: class.sojourn_ns.p99,
+            ..Point::default()
         })
         .collect();
     let mut exchanged: Vec<(u64, u64)> = account.iter().map(|entry| (entry.borrowed, entry.lent)).collect();

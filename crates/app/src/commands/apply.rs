@@ -353,7 +353,7 @@ fn shown(entry: &Entry) -> String {
 }
 
 /// The name of a user, or else the number.
-fn user(uid: u32) -> String {
+pub fn user(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<&str>>());
     let found = lines.find(|fields| fields.get(2).is_some_and(|field| field.parse() == Ok(uid)));

@@ -1,4 +1,7 @@
-//! `altq report`: pages of results (docs/report.md).
+//! `altq report`: pages of results, of measurements, and of what a running altq has kept
+//! (docs/report.md).
+
+mod past;
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +11,12 @@ use altq_pages::load::{self, Loaded};
 use altq_pages::measured::Measured;
 use anyhow::Context as _;
 
+use crate::clock;
 use crate::exit::Exit;
 use crate::export::Export;
 use crate::output;
 use crate::policy::load_policy;
+use crate::socket::Socket;
 
 /// Options of `altq report`.
 #[derive(Debug, clap::Args)]
@@ -19,8 +24,17 @@ pub struct Args {
     /// Results, as `altq sim --json` and `altq lab --json` print them, and measurements, as
     /// `altq traffic --json` and `altq run --json` print them; `-` reads stdin. Several results of
     /// one case are put together, and so are measurements
-    #[arg(value_name = "RESULT", required = true)]
+    #[arg(value_name = "RESULT", required_unless_present = "last")]
     results: Vec<PathBuf>,
+    /// Makes a page of what a running altq did in the last 15m, 1h or 2d instead, as far as it has
+    /// kept that
+    #[arg(long, value_name = "TIME", value_parser = last, conflicts_with_all = ["results", "each", "flent", "policy"])]
+    last: Option<u64>,
+    /// With --last: this link only [default: all links]
+    #[arg(long, value_name = "NAME", requires = "last")]
+    link: Option<String>,
+    #[command(flatten)]
+    socket: Socket,
     /// File for the page [default: stdout]
     #[arg(short, long, visible_alias = "out", value_name = "FILE.html", conflicts_with = "flent")]
     output: Option<PathBuf>,
@@ -35,8 +49,8 @@ pub struct Args {
     /// The row of the run that the flent file is about
     #[arg(long, value_name = "NAME", requires = "flent")]
     row: Option<String>,
-    /// The heading of a page of measurements, or of several cases [default: Measurement, or altq
-    /// report]
+    /// The heading of a page of measurements, of several cases, or of what a running altq did
+    /// [default: Measurement, altq report, or What altq did]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
     /// The policy that was in force during a measurement, for the page
@@ -44,8 +58,21 @@ pub struct Args {
     policy: Option<PathBuf>,
 }
 
+/// A time that is not over yet, in seconds, of a year at most.
+fn last(word: &str) -> Result<u64, String> {
+    let seconds = clock::span(word).filter(|seconds| (1..=366 * 86_400).contains(seconds));
+    seconds.ok_or_else(|| "a time, such as 90s, 15m, 1h or 2d; a year at most".to_owned())
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    if let Some(seconds) = args.last {
+        return past::run(args, seconds);
+    }
+    if args.socket.is_given() {
+        eprintln!("altq report: --socket is for --last, which asks a running altq; results are read from files");
+        return Ok(Exit::Usage);
+    }
     let (mut loaded, mut measured, mut notes): (Vec<Loaded>, _, _) = (Vec::new(), Measured::default(), Vec::new());
     for path in &args.results {
         match load::contents(path) {
@@ -163,4 +190,17 @@ fn each(title: &str, sources: &[Source<'_>]) -> Vec<(String, String)> {
 /// Writes a file; the error names the file.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(["90s", "15m", "1h", "2d", "366d"].map(last), [90, 900, 3600, 172_800, 31_622_400].map(Ok));
+        for word in ["", "1", "0s", "h", "-1h", "1.5h", "367d", "1w", "99999999999999999999d"] {
+            assert!(last(word).is_err(), "{word}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use altq_config::Language;
 use altq_engine::units::{Nanos, SECOND};
 
+use crate::clock;
 use crate::exit::Exit;
 use crate::socket::Socket;
 
@@ -112,20 +113,10 @@ fn window(word: &str) -> Result<u32, String> {
 
 /// A time ago: `-10m`, also without the sign.
 fn ago(word: &str) -> Result<Nanos, String> {
-    let wrong = || "a time ago, such as -90s, -10m or -2h".to_owned();
-    let time = word.strip_prefix('-').unwrap_or(word);
-    let digits = time.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = time.split_at(digits);
-    let unit = match unit {
-        "s" => 1,
-        "m" | "min" => 60,
-        "h" => 3600,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)?;
-    match seconds {
-        1..=86_400 => Ok(seconds * SECOND),
-        _ => Err("1s to 24h ago".to_owned()),
+    match clock::span(word.strip_prefix('-').unwrap_or(word)) {
+        Some(seconds @ 1..=86_400) => Ok(seconds * SECOND),
+        Some(_) => Err("1s to 24h ago".to_owned()),
+        None => Err("a time ago, such as -90s, -10m or -2h".to_owned()),
     }
 }
 

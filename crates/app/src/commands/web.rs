@@ -20,13 +20,16 @@ use crate::socket::Socket;
 pub struct Args {
     #[command(flatten)]
     socket: Socket,
-    /// Where browsers and collectors connect. Whoever reaches this address can read all counters
-    /// and names: there is no login
+    /// Where browsers and collectors connect. Whoever reaches this address can read all counters,
+    /// names and flows: there is no login
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8017")]
     listen: SocketAddr,
     /// A further name of this server, in addition to `localhost` and its address
     #[arg(long = "host", value_name = "NAME", value_parser = name)]
     hosts: Vec<String>,
+    /// Shows no flows, which have addresses
+    #[arg(long)]
+    no_flows: bool,
     /// Memory for the history, such as 64Mbytes
     #[arg(long, value_name = "SIZE", default_value = "64Mbytes", value_parser = memory)]
     history: usize,
@@ -69,12 +72,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (path, _) = args.socket.path();
     let (board, woken) = Board::new().context("a pair of sockets")?;
     let board = Arc::new(board);
-    let mut server = Server::new(listener, Site::new(board.clone(), Hosts::new(&args.hosts)), woken, Limits::default())
-        .context("the listening socket")?;
+    let site = Site::new(board.clone(), Hosts::new(&args.hosts));
+    let site = if args.no_flows { site.without_flows() } else { site };
+    let mut server = Server::new(listener, site, woken, Limits::default()).context("the listening socket")?;
     let mut feed = Feed::new(path.clone(), args.history);
     eprintln!("altq web: http://{address}/ shows what the altq at {} does", path.display());
     if !address.ip().is_loopback() {
-        eprintln!("altq web: whoever reaches {address} can read all names and counters; there is no login");
+        let flows = if args.no_flows { "" } else { ", and addresses of flows (--no-flows)" };
+        eprintln!("altq web: whoever reaches {address} can read all names and counters{flows}; there is no login");
     }
     // altq is asked once before clients are answered. If it does not run yet, it is asked again
     // later.

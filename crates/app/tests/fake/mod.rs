@@ -1,6 +1,10 @@
 //! A control socket that answers as altq does, with figures that the test chooses, and `altq web`
 //! as its client.
 
+// Each file of tests uses a part of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,11 +37,14 @@ impl Drop for Folder {
     }
 }
 
-/// What the control socket answers: to `status`, to `stat` (an error if there is none).
-#[derive(Clone)]
+/// What the control socket answers: to `status`, to `stat` (an error if there is none), and to
+/// other requests by their names. A name with `:N` is that of a request with `after_ns` N. An
+/// answer with `fault` is that error.
+#[derive(Clone, Default)]
 pub struct Answers {
     pub status: Value,
     pub stat: Option<Value>,
+    pub others: BTreeMap<String, Value>,
 }
 
 /// Answers at this path for as long as the test runs.
@@ -66,12 +73,17 @@ fn answer(stream: UnixStream, answers: &Mutex<Answers>) {
                 let one = json!({ "link": "wan", "class": "agency", "reservations": [{ "id": 1 }, { "id": 2 }] });
                 Some(json!({ "places": [one] }))
             }
-            other => panic!("altq web asks for {other}"),
+            other => {
+                let name = request["after_ns"].as_u64().map_or(other.to_owned(), |after| format!("{other}:{after}"));
+                Some(known.others.get(&name).cloned().unwrap_or_else(|| panic!("a client asks for {name}")))
+            }
         };
-        let reply = match result {
+        let fault = result.as_ref().and_then(|result| result.get("fault")).cloned();
+        let reply = match result.filter(|_| fault.is_none()) {
             Some(result) => json!({ "schema": "altq.control/1", "id": request["id"], "ok": true, "result": result }),
             None => {
-                let error = json!({ "code": 1, "message": "no worker shapes", "help": "wait" });
+                let none = || json!({ "code": 1, "message": "no worker shapes", "help": "wait" });
+                let error = fault.unwrap_or_else(none);
                 json!({ "schema": "altq.control/1", "id": request["id"], "ok": false, "error": error })
             }
         };

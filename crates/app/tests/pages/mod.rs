@@ -52,6 +52,9 @@ pub fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
         .find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()))?;
     let out = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
+        // It shows the page, and asks nobody for anything else.
+        .args(["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"])
+        .arg("--disable-sync")
         .arg(format!("--window-size={width},2000"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(format!("file://{}", page.display()))

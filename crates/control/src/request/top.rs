@@ -28,6 +28,8 @@ pub struct Top {
     pub line: u32,
     /// How many seconds ago the window ended; 0: just now.
     pub ago_s: u64,
+    /// The answer has this class only, without the others.
+    pub alone: bool,
 }
 
 /// The fields of the request.
@@ -46,6 +48,8 @@ pub(super) struct Written {
     flows: Option<u32>,
     line_s: Option<u32>,
     ago_s: Option<u64>,
+    #[serde(default)]
+    alone: bool,
 }
 
 impl Written {
@@ -53,6 +57,9 @@ impl Written {
         let window = self.window_s.unwrap_or(1);
         if ![1, 10, 60].contains(&window) {
             return Err(Fault::usage(format!("there is no window of {window} s")).help("`window_s` is 1, 10 or 60"));
+        }
+        if self.alone && self.class.is_none() {
+            return Err(Fault::usage("`alone` belongs to a class").help("write `class` as well"));
         }
         let most = |what: &str, number: Option<u32>, usual: u32, most: u32| match number.unwrap_or(usual) {
             number if number <= most => Ok(number),
@@ -65,6 +72,7 @@ impl Written {
             flows: most("flows", self.flows, USUAL, FLOWS)?,
             line: most("line_s", self.line_s, 0, LINE)?,
             ago_s: self.ago_s.unwrap_or(0),
+            alone: self.alone,
         }))
     }
 }
@@ -78,12 +86,13 @@ mod tests {
     #[test]
     fn requests_are_read_and_wrong_ones_refused() {
         let top = |line: &str| read(line.as_bytes()).map(|asked| asked.request);
-        let usual = Top { link: None, window: 1, class: None, flows: 10, line: 0, ago_s: 0 };
+        let usual = Top { link: None, window: 1, class: None, flows: 10, line: 0, ago_s: 0, alone: false };
         assert_eq!(top(r#"{"op":"top"}"#), Ok(Request::Top(usual.clone())));
         assert_eq!(Request::Top(usual).needs(), Right::Read);
-        let all = r#"{"op":"top","link":"wan","window_s":60,"class":"web","flows":0,"line_s":300,"ago_s":600}"#;
-        let asked =
-            Top { link: Some("wan".into()), window: 60, class: Some("web".into()), flows: 0, line: 300, ago_s: 600 };
+        let all = r#"{"op":"top","link":"wan","window_s":60,"class":"web","flows":0,"line_s":300,"ago_s":600,
+            "alone":true}"#;
+        let (link, class) = (Some("wan".into()), Some("web".into()));
+        let asked = Top { link, window: 60, class, flows: 0, line: 300, ago_s: 600, alone: true };
         assert_eq!(top(all), Ok(Request::Top(asked)));
         for (line, word) in [
             (r#"{"op":"top","window_s":5}"#, "no window of 5 s"),
@@ -91,6 +100,7 @@ mod tests {
             (r#"{"op":"top","line_s":301}"#, "at most 300"),
             (r#"{"op":"top","ago_s":-1}"#, "-1"),
             (r#"{"op":"top","class":"a b"}"#, "no name of a class"),
+            (r#"{"op":"top","alone":true}"#, "`alone` belongs to a class"),
             (r#"{"op":"top","windows":1}"#, "windows"),
         ] {
             let (_, fault) = top(line).unwrap_err();

@@ -228,6 +228,7 @@ fn snapshot(
         unclassified: (0, 0),
         edge: EdgeCounters { received: root.received_packets(), sent: root.sent_packets, ..EdgeCounters::default() },
         work: Work::default(),
+        late: Default::default(),
     })
 }
 

@@ -7,6 +7,7 @@
 //!  runs       over time, delays, shares           made      how a result was made
 //!  element    tables, legends, charts             text      figures, paragraphs, names of files
 //!  measured   runs of altq traffic and altq run
+//!  recorded   what a running altq has kept of its links
 //! ```
 
 mod case;
@@ -15,6 +16,7 @@ mod element;
 mod made;
 mod measured;
 mod promises;
+mod recorded;
 mod runs;
 pub mod text;
 mod worlds;
@@ -28,6 +30,7 @@ pub use worlds::{Difference, difference};
 
 use crate::measured::Measured;
 use crate::plot::{CHART_STYLE, COLOURS, STYLES};
+use crate::recorded::Recorded;
 
 /// A result, and the JSON from which it was read.
 pub struct Source<'a> {
@@ -62,6 +65,17 @@ pub fn measured_page(
             h1 { (title) } "\n"
             (measured::section(measured, policy, notes))
             @if !sources.is_empty() { (body("Cases", sources)) }
+        },
+    )
+}
+
+/// One page of what a running altq has kept.
+pub fn recorded_page(title: &str, recorded: &Recorded) -> String {
+    document(
+        title,
+        &html! {
+            h1 { (title) } "\n"
+            (recorded::section(recorded))
         },
     )
 }

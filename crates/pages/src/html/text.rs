@@ -69,6 +69,32 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     fits.map_or(String::new(), |(size, word)| format!("{} {word}", number(value / size)))
 }
 
+/// A time in ns since 1970 as a date: `2026-11-23 01:53:42 UTC`.
+pub fn date(unix_ns: u64) -> String {
+    let mut days = unix_ns / 1_000_000_000 / 86_400;
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let mut month = 1;
+    for length in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02} {} UTC", days + 1, clock(unix_ns))
+}
+
+/// A time in ns since 1970 as a time of the day in UTC: `01:53:42`.
+pub fn clock(unix_ns: u64) -> String {
+    let second = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
 /// A relative deviation with its sign: `+1.3 %`.
 pub fn deviation(part: f64) -> String {
     if !part.is_finite() {
@@ -107,6 +133,18 @@ mod tests {
         assert_eq!([0.0, 1500.0, 2_500_000.0, 3e9].map(time), ["0 ns", "1.5 µs", "2.5 ms", "3 s"]);
         assert_eq!((figure(3.5, "KB/s"), figure(7.0, "")), ("3.5 KB/s".into(), "7".into()));
         assert_eq!([0.013, -0.248, 0.0001, f64::NAN].map(deviation), ["+1.3 %", "−25 %", "0.0 %", "–"]);
+    }
+
+    #[test]
+    fn dates() {
+        // `date -u -d @951782400` and so on.
+        for (second, expected) in [
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_795_398_822, "2026-11-23 01:53:42 UTC"),
+            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
+        ] {
+            assert_eq!(date(second * 1_000_000_000 + 999_999_999), expected);
+        }
     }
 
     #[test]

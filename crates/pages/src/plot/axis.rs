@@ -13,6 +13,8 @@ pub enum Unit {
     PerSecond,
     /// A fraction of 1, shown in per cent.
     Part,
+    /// Seconds from this second of a day on, shown as times of the day.
+    Clock(u32),
 }
 
 /// An axis.
@@ -53,9 +55,17 @@ impl Unit {
             (Unit::Count, _) => (1.0, ""),
             (Unit::PerSecond, _) => (1.0, "1/s"),
             (Unit::Part, _) => (0.01, "%"),
+            (Unit::Clock(_), _) => (1.0, ""),
         }
     }
 }
+
+/// Seconds of a day.
+const DAY: f64 = 86_400.0;
+
+/// The seconds between two ticks of a scale of times of the day.
+const CLOCK_STEPS: [f64; 16] =
+    [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 43_200.0];
 
 /// An axis with its range and ticks, ready to be drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +83,11 @@ impl Scale {
     /// A scale for values from `least` to `most`. A linear axis begins at 0 if no value is
     /// negative, and ends with a tick.
     pub fn new(axis: &Axis, least: f64, most: f64) -> Scale {
-        if axis.log { Scale::logarithmic(axis, least, most) } else { Scale::linear(axis, least, most) }
+        match axis.unit {
+            Unit::Clock(zero) => Scale::clock(axis, f64::from(zero), least, most),
+            _ if axis.log => Scale::logarithmic(axis, least, most),
+            _ => Scale::linear(axis, least, most),
+        }
     }
 
     /// As [`new`](Scale::new), but a linear axis ends at its largest value.
@@ -101,6 +115,24 @@ impl Scale {
             ticks,
             label: labelled(&axis.label, word),
         }
+    }
+
+    /// A scale of times of the day, with ticks at round ones. It ends where the values do.
+    fn clock(axis: &Axis, zero: f64, least: f64, most: f64) -> Scale {
+        let most = if most > least { most } else { least + 1.0 };
+        let fits = |step: &f64| (most - least) / step <= 8.0;
+        let step = CLOCK_STEPS.into_iter().find(fits).unwrap_or_else(|| ((most - least) / 8.0 / DAY).ceil() * DAY);
+        let first = ((least + zero) / step).ceil() as i64;
+        let last = ((most + zero) / step).floor() as i64;
+        let tick = |n: i64| {
+            let second = (n as f64 * step).rem_euclid(DAY) as u32;
+            let (hour, minute, rest) = (second / 3600, second / 60 % 60, second % 60);
+            let label =
+                if step < 60.0 { format!("{hour:02}:{minute:02}:{rest:02}") } else { format!("{hour:02}:{minute:02}") };
+            (n as f64 * step - zero, label)
+        };
+        let ticks = (first..=last).map(tick).collect();
+        Scale { log: false, from: least, to: most, ticks, label: axis.label.clone() }
     }
 
     fn logarithmic(axis: &Axis, least: f64, most: f64) -> Scale {
@@ -182,6 +214,19 @@ mod tests {
         assert_eq!((scale.ticks.len(), scale.ticks[5].1.as_str(), scale.place(11.9)), (6, "10", 1.0));
         // An axis without values.
         assert_eq!(shown(&Axis::new("drops", Unit::PerSecond), 0.0, 0.0).1.len(), 6);
+    }
+
+    #[test]
+    fn times_of_the_day() {
+        // An hour from 13:47:10 on, a minute from 23:59:30 on, two days.
+        let clock = |second: u32, length: f64| shown(&Axis::new("time", Unit::Clock(second)), 0.0, length);
+        let (label, ticks) = clock(13 * 3600 + 47 * 60 + 10, 3600.0);
+        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("time", "13:50 14:00 14:10 14:20 14:30 14:40"));
+        assert_eq!(clock(86_370, 60.0).1.join(" "), "23:59:30 23:59:40 23:59:50 00:00:00 00:00:10 00:00:20 00:00:30");
+        assert_eq!(clock(3600, 172_800.0).1.join(" "), "12:00 00:00 12:00 00:00");
+        let scale = Scale::snug(&Axis::new("time", Unit::Clock(30)), 0.0, 90.0);
+        let (value, label) = &scale.ticks[0];
+        assert_eq!((label.as_str(), scale.place(*value), scale.place(90.0)), ("00:00:30", 0.0, 1.0));
     }
 
     #[test]

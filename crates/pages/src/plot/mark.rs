@@ -71,6 +71,8 @@ pub enum Mark {
     Span(Style, f64, f64, f64),
     /// A vertical line through the whole panel at an x.
     Across(f64, String),
+    /// The same with a short label at its top: x, label, text.
+    Flag(f64, String, String),
     /// A horizontal line through the whole panel at a height, with a text above it.
     Level(Style, f64, String),
 }
@@ -105,7 +107,7 @@ impl Mark {
             Mark::Band(_, points) => points.iter().map(|(x, ..)| *x).collect(),
             Mark::Bar(bar) => vec![bar.from, bar.to],
             Mark::Span(_, _, from, to) => vec![*from, *to],
-            Mark::Tick(_, _, x, _) | Mark::Across(x, _) => vec![*x],
+            Mark::Tick(_, _, x, _) | Mark::Across(x, _) | Mark::Flag(x, ..) => vec![*x],
             Mark::Level(..) => Vec::new(),
         }
     }
@@ -168,6 +170,13 @@ impl Mark {
             }
             Mark::Across(x, title) => {
                 path("mark", &format!("M{:.1} {:.1}V{:.1}", across(*x), area.top, area.bottom), title)
+            }
+            Mark::Flag(x, label, title) => {
+                let x = across(*x);
+                html! {
+                    (path("mark", &format!("M{x:.1} {:.1}V{:.1}", area.top, area.bottom), title))
+                    @if !label.is_empty() { (text(x + 3.0, area.top + 11.0, "start", "", label)) }
+                }
             }
             Mark::Level(style, y, title) => {
                 let y = up(*y);

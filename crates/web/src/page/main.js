@@ -5,6 +5,7 @@ function redraw() {
   drawFacts();
   recall(drawHistory);
   drawHistory();
+  recallFlows();
 }
 
 function drawHistory() {
@@ -78,6 +79,7 @@ function drawFacts() {
   const link = current(), one = chosen(link), list = $("facts");
   for (const id of ["window", "plot", "readout", "legend", "as-table"]) $(id).hidden = !one;
   if (!one) {
+    $("flows").hidden = true;
     $("chosen").textContent = "History";
     list.replaceChildren();
     return;

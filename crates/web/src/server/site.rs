@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::board::Board;
 use crate::feed::unix_ms;
@@ -20,6 +21,8 @@ pub struct Site {
     board: Arc<Board>,
     page: Page,
     hosts: Hosts,
+    /// Whether flows are shown.
+    flows: bool,
 }
 
 /// How a request is answered.
@@ -34,7 +37,12 @@ pub enum Answer {
 impl Site {
     /// A site that shows the board to clients that call the server by one of these names.
     pub fn new(board: Arc<Board>, hosts: Hosts) -> Site {
-        Site { board, page: Page::new(), hosts }
+        Site { board, page: Page::new(), hosts, flows: true }
+    }
+
+    /// The same without flows: nobody sees addresses.
+    pub fn without_flows(self) -> Site {
+        Site { flows: false, ..self }
     }
 
     /// The latest frame.
@@ -60,8 +68,12 @@ impl Site {
             "/events" => return Answer::Events,
             "/stat.json" => self.stat(),
             "/history.json" => self.history(request),
+            "/flows.json" => self.flows(request),
             "/metrics" => self.metrics(request),
-            _ => Response::error(Status::NotFound, "there is /, /events, /stat.json, /history.json and /metrics"),
+            _ => {
+                let why = "there is /, /events, /stat.json, /history.json, /flows.json and /metrics";
+                Response::error(Status::NotFound, why)
+            }
         })
     }
 
@@ -83,6 +95,38 @@ impl Site {
             (Some(json), _) => Response::ok(JSON, json.clone()),
             (None, Some(fault)) => Response::error(Status::Unavailable, &fault.to_string()),
             (None, None) => Response::error(Status::Unavailable, "altq has not been asked yet"),
+        }
+    }
+
+    /// The flows of a class. Only classes that exist are noted, so what is asked for is bounded.
+    fn flows(&self, request: &Request) -> Response {
+        if !self.flows {
+            return Response::error(Status::NotFound, "flows are not shown here: altq web runs with --no-flows");
+        }
+        let mut known = self.board.lock();
+        let frame = known.frame.clone();
+        if let Some(late) = late(&frame) {
+            return late;
+        }
+        let first = || frame.links.first().map(|link| link.status.name.clone());
+        let Some(link) = request.value("link").or_else(first) else {
+            return Response::error(Status::Unavailable, "altq has not been asked yet");
+        };
+        let Some(shown) = frame.link(&link) else {
+            return Response::error(Status::NotFound, "there is no link of this name");
+        };
+        let Some(classes) = shown.classes.as_ref().map(|classes| classes.tree.classes()) else {
+            return Response::error(Status::Unavailable, "there are no figures of classes now");
+        };
+        let root = || classes.first().map(|class| class.name.clone());
+        let class = request.value("class").or_else(root).unwrap_or_default();
+        if !classes.iter().any(|known| known.name == class) {
+            return Response::error(Status::NotFound, "the link has no class of this name");
+        }
+        match known.flows.of(&link, &class, Instant::now()) {
+            Some(Ok(json)) => Response::ok(JSON, json),
+            Some(Err(why)) => Response::error(Status::Unavailable, &why),
+            None => Response::error(Status::Unavailable, "altq is asked for them; ask again in a second"),
         }
     }
 

@@ -25,6 +25,8 @@ struct Line<'a> {
     queue: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     flows: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<&'static str>,
     classes: u32,
     depth: u32,
     mode: &'static str,
@@ -89,6 +91,7 @@ pub fn run(args: &EngineArgs, other: &Path, all: &[u32]) -> anyhow::Result<Exit>
                 scheduler,
                 queue: args.tree.queue.as_deref(),
                 flows: args.tree.flows,
+                watch: args.tree.watch.name(),
                 classes,
                 depth,
                 mode: mode.name(),
@@ -130,6 +133,9 @@ fn measure(program: &Path, args: &EngineArgs, classes: u32, mode: Mode) -> anyho
     }
     if args.tree.flows {
         command.arg("--flows");
+    }
+    if let Some(watch) = args.tree.watch.name() {
+        command.args(["--watch", watch]);
     }
     let shown = || program.display();
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("{} could not be started", shown()))?;

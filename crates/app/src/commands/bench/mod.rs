@@ -3,6 +3,7 @@
 mod against;
 mod measure;
 mod simulator;
+mod watched;
 mod workload;
 
 use std::io::{IsTerminal, Write};
@@ -14,6 +15,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use self::measure::Mode;
+use self::watched::Watch;
 use self::workload::{Load, PACKET, Work};
 use crate::exit::Exit;
 
@@ -77,6 +79,9 @@ struct Tree {
     /// them [default: 3, or 2 for schedulers whose classes cannot be nested]
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(2..=8))]
     depth: Option<u32>,
+    /// What is kept of each packet for those who watch
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "nothing")]
+    watch: Watch,
 }
 
 impl Tree {
@@ -93,6 +98,7 @@ impl Tree {
             flows: self.flows,
             classes,
             depth: self.depth(),
+            watch: self.watch,
         }
     }
 }
@@ -153,6 +159,8 @@ struct Line<'a> {
     queue: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     flows: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<&'static str>,
     classes: u32,
     depth: u32,
     mode: &'static str,
@@ -196,7 +204,8 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
         )?;
         writeln!(
             out,
-            "a packet is classified (a hit on its 5-tuple), enqueued and dequeued; CPU time, median of {} runs",
+            "a packet is classified (a hit on its 5-tuple), enqueued and dequeued{}; CPU time, median of {} runs",
+            args.tree.watch.words(),
             args.runs
         )?;
         writeln!(out, "a class takes {bytes:.0} bytes\n")?;
@@ -223,6 +232,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
                     scheduler,
                     queue: args.tree.queue.as_deref(),
                     flows: args.tree.flows,
+                    watch: args.tree.watch.name(),
                     classes: *classes,
                     depth,
                     mode: mode.name(),

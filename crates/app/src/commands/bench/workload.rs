@@ -12,6 +12,8 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
 use anyhow::{Context, bail};
 
+use super::watched::{Watch, Watched};
+
 /// Length of every packet, in bytes.
 pub const PACKET: u32 = 512;
 
@@ -61,13 +63,15 @@ pub struct Load<'a> {
     pub classes: u32,
     /// Levels of the tree, link and leaves included.
     pub depth: u32,
+    /// What is kept of each packet for those who watch.
+    pub watch: Watch,
 }
 
 impl<'a> Load<'a> {
     /// A configuration with this many leaf classes and the scheduler's own queue.
     #[cfg(test)]
     pub fn new(scheduler: &'a str, classes: u32, depth: u32) -> Load<'a> {
-        Load { scheduler, queue: None, flows: false, classes, depth }
+        Load { scheduler, queue: None, flows: false, classes, depth, watch: Watch::Nothing }
     }
 }
 
@@ -171,7 +175,7 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
 
 /// True if the scheduler takes no class below another.
 pub fn is_flat(scheduler: &str) -> bool {
-    let load = Load { scheduler, queue: None, flows: false, classes: 4, depth: 3 };
+    let load = Load { scheduler, queue: None, flows: false, classes: 4, depth: 3, watch: Watch::Nothing };
     link(&load).is_ok_and(|spec| spec.classes.iter().any(|class| class.scheduler.is_some()))
 }
 
@@ -242,6 +246,7 @@ pub struct Work {
     /// The flow of each key in `keys`.
     places: Vec<u32>,
     classes: Vec<Option<ClassId>>,
+    watched: Option<Watched>,
 }
 
 /// A packet of flow `at`.
@@ -270,6 +275,7 @@ impl Work {
             keys: Vec::with_capacity(BATCH),
             places: Vec::with_capacity(BATCH),
             classes: Vec::with_capacity(BATCH),
+            watched: Watched::new(load.watch, end as usize, flows as usize),
         };
         for _ in 0..16 {
             let before = work.engine.classifier().misses();
@@ -295,6 +301,9 @@ impl Work {
         for at in 0..self.flows {
             let class = self.leaves.start + if self.leaves.len() == 1 { 0 } else { at };
             for _ in 0..each {
+                if let Some(watched) = &mut self.watched {
+                    watched.arrives(&key(at), at);
+                }
                 self.engine.enqueue(now, class, packet(at));
             }
         }
@@ -312,6 +321,9 @@ impl Work {
             for nth in 0..batch as usize {
                 let departure = self.engine.dequeue(self.now());
                 let Some(departure) = &departure else { bail!("every class is backlogged, and nothing was sent") };
+                if let Some(watched) = &mut self.watched {
+                    watched.leaves(now(self.packets), departure.class, &departure.packet);
+                }
                 self.expect(nth, departure.packet.handle);
                 self.packets += 1;
             }
@@ -319,6 +331,9 @@ impl Work {
             let now = self.now();
             for at in 0..self.classes.len() {
                 let Some(class) = self.classes[at] else { bail!("a flow has no class") };
+                if let Some(watched) = &mut self.watched {
+                    watched.arrives(&self.keys[at], self.places[at]);
+                }
                 self.engine.enqueue(now, class, packet(self.places[at]));
             }
         }
@@ -338,12 +353,18 @@ impl Work {
                 let Some(class) = self.classes[at] else { bail!("a flow has no class") };
                 let now = now(self.packets);
                 let place = self.places[at];
+                if let Some(watched) = &mut self.watched {
+                    watched.arrives(&self.keys[at], place);
+                }
                 self.engine.enqueue(now, class, packet(place));
                 // The departure is read where it was written; copying it first would cost time.
                 let departure = self.engine.dequeue(now);
                 let Some(departure) = &departure else { bail!("a packet alone on the link was held back") };
                 if departure.packet.handle != place {
                     bail!("packet {place} went in, packet {} came out", departure.packet.handle);
+                }
+                if let Some(watched) = &mut self.watched {
+                    watched.leaves(now, departure.class, &departure.packet);
                 }
                 self.packets += 1;
             }
@@ -408,6 +429,12 @@ impl Work {
         for packet in 0..packets {
             std::hint::black_box(self.engine.classify(&key((packet % flows) as u32)));
         }
+    }
+
+    /// Packets whose waits, and whose flows, were counted.
+    #[cfg(test)]
+    pub fn counted(&mut self) -> (u64, u64) {
+        self.watched.as_mut().map_or((0, 0), |watched| watched.packets(&self.engine))
     }
 
     fn no_drops(&mut self) -> anyhow::Result<()> {

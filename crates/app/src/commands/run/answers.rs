@@ -224,6 +224,7 @@ impl Service for Answers {
             Request::Status => document(&self.status()),
             Request::Stat { link, form } => self.stat(link, form),
             Request::Top(asked) => monitors::answer(&self.live, &asked),
+            Request::Past(asked) => monitors::past(&self.live, &asked),
             Request::SetLink { link, rate_bit_s } => document(&self.set_link(&link, Rate::bit_s(rate_bit_s), peer)?),
             Request::ListSubscribers => document(&Subscribers::of(self.live.lock().roster.subscribers())),
             Request::Tap(tap) => document(&self.taps.answer(&self.live, tap, peer)?),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use altq_config::{Link, Used};
 use altq_control::reply::{Body, body};
+use altq_control::request::past::Past;
 use altq_control::request::top::Top as Asked;
 use altq_control::{Code, Fault};
 use altq_dataplane::watched::Seen;
@@ -17,6 +18,7 @@ use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Nanos, SECOND};
 use altq_monitor::document::{Link as Document, More, Own, Top};
 use altq_monitor::frame::rate;
+use altq_monitor::recorded::{self, Begin, Bound, Recorded};
 use altq_monitor::records::Kept;
 use altq_monitor::tree::Class;
 use altq_monitor::{Frame, History, Limits, Monitor, Second, Tree, Window};
@@ -53,6 +55,10 @@ struct Watched {
     number: u64,
     dropped: BTreeMap<ClassId, Vec<(DropReason, u64)>>,
     overlimits: Vec<Option<u64>>,
+    /// By number, how late classes may get what they are guaranteed, where that is promised.
+    latency: Vec<Option<Nanos>>,
+    /// How late the loop's timers were in the last second, 99th percentile; `None` if none passed.
+    late: Option<Nanos>,
     /// The time of one processor that this process took in the last second, in percent.
     cpu: Option<f64>,
     /// When that second ended, and the processor time that the process had taken by then.
@@ -78,6 +84,12 @@ fn tree(shaped: &Shaped) -> Option<Tree> {
     Tree::new(link.spec.classes.iter().enumerate().map(class).collect()).ok()
 }
 
+/// By number, how late classes may get what they are guaranteed: the bound of a source that keeps
+/// to its guarantee, which has the latency and the time of a burst.
+fn latency(shaped: &Shaped) -> Vec<Option<Nanos>> {
+    shaped.waits.iter().map(|waits| waits.conforming).collect()
+}
+
 fn spent() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
@@ -90,8 +102,9 @@ impl Watched {
         let names: Vec<String> = tree.classes().iter().map(|class| class.name.clone()).collect();
         let history = kept.map(|kept| History::restored(names, limits.history, kept.seconds, kept.quarters));
         let monitor = Monitor::new(tree, limits, history);
-        let (dropped, overlimits) = (BTreeMap::new(), Vec::new());
-        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, cpu: None, spent: None })
+        let (dropped, overlimits, latency) = (BTreeMap::new(), Vec::new(), latency(&shaped));
+        let (late, cpu, spent) = (None, None, None);
+        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, latency, late, cpu, spent })
     }
 
     /// Takes a second.
@@ -106,6 +119,8 @@ impl Watched {
         let link = &self.shaped.link;
         let limited_by = link.limited_by(&used.collect::<Vec<Used>>());
         let limited_by = limited_by.iter().map(|limit| Cow::Owned(limit.text(link).to_owned())).collect();
+        // A rate that follows the line may be less than the policy's, and then guarantees are, too.
+        let backlogged = if link.adapt.is_some() { Vec::new() } else { seen.backlogged };
         self.monitor.second(Second {
             from: seen.from,
             to: seen.to,
@@ -114,7 +129,10 @@ impl Watched {
             delays: seen.delays,
             flows: seen.flows,
             limited_by,
+            backlogged,
+            latency: &self.latency,
         });
+        self.late = (seen.late.count() > 0).then(|| seen.late.percentile(99.0));
         (self.dropped, self.overlimits) = (seen.dropped, seen.overlimits);
         self.number += 1;
         let now = spent();
@@ -159,13 +177,46 @@ impl Watched {
             }
         };
         let mut document = Document::of(&frame, self.monitor.counters(), more);
-        document.classes.retain(|class| !class.name.is_empty());
+        let shown = |name: &str| !name.is_empty() && (!asked.alone || wanted == Some(name));
+        document.classes.retain(|class| shown(&class.name));
         document.name.clone_from(&link.name);
         state(link).clone_into(&mut document.state);
         document.path = Some(path(link).to_owned());
         document.unix_ns = Some(unix(document.at_ns));
-        document.own = self.cpu.map(|cpu| Own { loop_p99_ns: None, cpu_percent: Some(cpu) });
+        let own = Own { loop_p99_ns: self.late, cpu_percent: self.cpu };
+        document.own = (own.loop_p99_ns.is_some() || own.cpu_percent.is_some()).then_some(own);
         Ok(document)
+    }
+
+    /// What is kept of the link.
+    fn past(&self, asked: &Past) -> Recorded {
+        let history = self.monitor.history();
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = now.tv_sec as Nanos * SECOND + now.tv_nsec as Nanos;
+        // One look at both clocks: what follows on the loop's clock does so by the day's as well.
+        let ahead = i128::from(unix(now)) - i128::from(now);
+        let unix = |at: Nanos| u64::try_from(i128::from(at) + ahead).unwrap_or(0);
+        let begin = match asked.after_ns {
+            Some(next) => Begin::Next(next),
+            None => Begin::Moment(asked.ago_s.map_or(0, |ago| now.saturating_sub(ago.saturating_mul(SECOND)))),
+        };
+        let (slices, next_ns) = recorded::pieces(history, begin, recorded::POINTS, unix);
+        let link = &self.shaped.link;
+        let bound = |class: ClassId| {
+            let waits = self.shaped.waits.get(class as usize).copied().unwrap_or_default();
+            Bound { conforming: waits.conforming, queue_full: waits.queue_full }
+        };
+        Recorded {
+            schema: recorded::SCHEMA,
+            link: link.name.clone(),
+            path: path(link).to_owned(),
+            adapts: link.adapt.is_some(),
+            now_unix_ns: unix(now),
+            begins_unix_ns: recorded::begins(history).map(unix),
+            classes: recorded::classes(self.monitor.tree(), bound),
+            slices,
+            next_ns,
+        }
     }
 
     /// Drops since the start by reason.
@@ -216,6 +267,15 @@ impl Monitors {
         *latest = Some(Latest { asked: asked.clone(), of: now, body: made.clone() });
         Ok(made)
     }
+
+    /// What is kept of a link.
+    ///
+    /// # Errors
+    /// Nothing was counted yet.
+    fn past(&self, asked: &Past) -> Result<Body, Fault> {
+        let recorded = self.links().get(&asked.link).map(|link| link.past(asked)).ok_or_else(nothing_yet)?;
+        body(&recorded).map_err(|error| Fault::new(Code::Failed, error.to_string()))
+    }
 }
 
 /// The channel for the loops' seconds. `None` if watching is turned off.
@@ -252,9 +312,12 @@ fn take(live: &Live, seen: Seen, limits: Limits, mut memory: Option<&mut Memory>
     let Some(link) = live.lock().roster.link(&name).cloned() else { return };
     // Promises take long to compute, so they are computed without a lock.
     let stands = live.monitors.links().get(&name).map(|watched| watched.shaped.clone());
+    // The last quarter that the memory has of an earlier process.
+    let mut written = None;
     let renamed = match &stands {
         None => {
             let kept = memory.as_mut().and_then(|memory| memory.kept(&name));
+            written = kept.as_ref().and_then(|kept| kept.quarters.last()).map(|(quarter, _)| quarter.to);
             let Some(watched) = Watched::new(link, limits, kept) else { return };
             live.monitors.links().insert(name.clone(), watched);
             true
@@ -264,6 +327,7 @@ fn take(live: &Live, seen: Seen, limits: Limits, mut memory: Option<&mut Memory>
             let Some(tree) = tree(&shaped) else { return };
             if let Some(watched) = live.monitors.links().get_mut(&name) {
                 watched.monitor.set_tree(tree);
+                watched.latency = latency(&shaped);
                 watched.shaped = shaped;
             }
             true
@@ -272,7 +336,10 @@ fn take(live: &Live, seen: Seen, limits: Limits, mut memory: Option<&mut Memory>
     };
     let mut links = live.monitors.links();
     let Some(watched) = links.get_mut(&name) else { return };
-    let quarter = watched.monitor.history().quarters().next_back().map(|quarter| quarter.to);
+    let quarter = match stands {
+        Some(_) => watched.monitor.history().quarters().next_back().map(|quarter| quarter.to),
+        None => written,
+    };
     watched.take(seen);
     let Some(memory) = memory else { return };
     let history = watched.monitor.history();
@@ -292,17 +359,39 @@ fn take(live: &Live, seen: Seen, limits: Limits, mut memory: Option<&mut Memory>
 /// # Errors
 /// There is no such link or class, or nothing is known of that time.
 pub fn answer(live: &Live, asked: &Asked) -> Result<Body, Fault> {
+    let names = names(live)?;
+    match &asked.link {
+        None => live.monitors.document(asked, &names),
+        Some(link) => {
+            known(link, &names)?;
+            live.monitors.document(asked, std::slice::from_ref(link))
+        }
+    }
+}
+
+/// Answers a client that asks what is kept of a link.
+///
+/// # Errors
+/// There is no such link, or nothing is known of it yet.
+pub fn past(live: &Live, asked: &Past) -> Result<Body, Fault> {
+    known(&asked.link, &names(live)?)?;
+    live.monitors.past(asked)
+}
+
+/// The links that are watched.
+fn names(live: &Live) -> Result<Vec<String>, Fault> {
     if !live.watches {
         let fault = Fault::new(Code::Unsupported, "nobody watches the classes here");
         return Err(fault.help("`altq run` was started with --history 0"));
     }
-    let names: Vec<String> = live.lock().names().into_iter().map(str::to_owned).collect();
-    match &asked.link {
-        None => live.monitors.document(asked, &names),
-        Some(link) if names.contains(link) => live.monitors.document(asked, std::slice::from_ref(link)),
-        Some(link) => {
-            let fault = Fault::usage(format!("no link `{link}` runs here"));
-            Err(fault.help(format!("there is {}", names.join(", "))))
-        }
+    Ok(live.lock().names().into_iter().map(str::to_owned).collect())
+}
+
+/// Whether a link is one of these.
+fn known(link: &str, names: &[String]) -> Result<(), Fault> {
+    if names.iter().any(|name| name == link) {
+        return Ok(());
     }
+    let fault = Fault::usage(format!("no link `{link}` runs here"));
+    Err(fault.help(format!("there is {}", names.join(", "))))
 }

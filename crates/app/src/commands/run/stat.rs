@@ -45,6 +45,8 @@ struct LoopStat {
     timers: u64,
     timer_late_mean_ns: u64,
     timer_late_total_ns: u64,
+    /// How late it was in the last interval, 99th percentile; null if none had passed.
+    timer_late_p99_ns: Option<u64>,
     /// Calls that received or sent frames.
     receive_calls: u64,
     send_calls: u64,
@@ -151,6 +153,7 @@ fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
             timers: work.timers,
             timer_late_mean_ns: work.late.checked_div(work.timers).unwrap_or(0),
             timer_late_total_ns: work.late,
+            timer_late_p99_ns: (snapshot.late.count() > 0).then(|| snapshot.late.percentile(99.0)),
             receive_calls: work.receives,
             send_calls: work.sends,
         },

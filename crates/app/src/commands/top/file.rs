@@ -214,6 +214,7 @@ impl Sorted {
             delays: Vec::new(),
             flows: taken.iter().map(|(class, counters)| (*class, counters.summary())).collect(),
             limited_by: vec![Cow::Borrowed("offered"); tree.len()],
+            ..Second::default()
         });
         self.departures.give_back(taken.into_iter().map(|(_, counters)| counters));
         let window = match window {

@@ -1,6 +1,7 @@
 //! The time axes of runs. Runs that were measured together share one axis, by their clocks of the
 //! day, so that what a class did stands below what a flow felt.
 
+use crate::html::text;
 use crate::measured::{Measured, Shaping, Traffic};
 
 /// When everything was measured.
@@ -95,39 +96,13 @@ impl Clock {
 
     /// The beginning as a date: `2026-11-23 01:53:42 UTC`.
     pub fn date(&self) -> Option<String> {
-        let seconds = self.began? / 1_000_000_000;
-        let (mut days, second) = (seconds / 86_400, seconds % 86_400);
-        let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-        let mut year = 1970;
-        while days >= 365 + u64::from(leap(year)) {
-            days -= 365 + u64::from(leap(year));
-            year += 1;
-        }
-        let mut month = 1;
-        for length in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-            if days < length {
-                break;
-            }
-            days -= length;
-            month += 1;
-        }
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        Some(format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1))
+        Some(text::date(self.began?))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates() {
-        let date = |seconds: u64| Clock { began: Some(seconds * 1_000_000_000), shared: None }.date().unwrap();
-        // `date -u -d @951782400` and so on.
-        assert_eq!(date(951_782_400), "2000-02-29 00:00:00 UTC");
-        assert_eq!(date(1_795_398_822), "2026-11-23 01:53:42 UTC");
-        assert_eq!(date(1_798_761_599), "2026-12-31 23:59:59 UTC");
-    }
 
     #[test]
     fn runs_that_overlap_share_an_axis() {

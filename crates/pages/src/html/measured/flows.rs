@@ -223,11 +223,11 @@ pub(super) fn times(label: &str, height: f64, marks: Vec<Mark>) -> Option<Panel>
 
 /// A line, if it has a value above 0. Lines of classes and flows to which nothing happened would
 /// hide one another.
-pub(super) fn if_any(mark: Mark) -> Option<Mark> {
+pub(in crate::html) fn if_any(mark: Mark) -> Option<Mark> {
     mark.ys().into_iter().any(|y| y > 0.0).then_some(mark)
 }
 
 /// A low panel of counts per second, if there are any.
-pub(super) fn counts(label: &str, marks: Vec<Mark>) -> Option<Panel> {
+pub(in crate::html) fn counts(label: &str, marks: Vec<Mark>) -> Option<Panel> {
     (!marks.is_empty()).then(|| Panel::new(70.0, Axis::new(label, Unit::PerSecond), marks))
 }

@@ -6,7 +6,7 @@
 //! ```
 
 mod clock;
-mod flows;
+pub(super) mod flows;
 mod links;
 
 use base64::Engine as _;
@@ -70,7 +70,7 @@ pub(super) fn section(measured: &Measured, policy: Option<PolicyText<'_>>, notes
 }
 
 /// The JSON of a run, to be saved from the page.
-fn raw(what: &str, file: &str, json: &str) -> Markup {
+pub(super) fn raw(what: &str, file: &str, json: &str) -> Markup {
     let stem = file.rsplit('/').next().unwrap_or(file);
     let name = format!("{what}-{}", slug(if stem == "-" { "stdin.json" } else { stem }));
     let size = format!("{} kB", json.len().div_ceil(1000));
