@@ -70,8 +70,7 @@ class Changing(Service):
 
     def __init__(self, world, path, text, options=()):
         super().__init__(world, path, text, options=["--interval", "200ms", *options])
-        self.folder = world.scratch / f"{self.file.stem}.state"
-        self.options += ["--state", str(self.folder)]
+        self.folder = self.state
         self.other = world.scratch / f"{self.file.stem}.other.altq"
 
     def words(self, text, *options):
