@@ -70,7 +70,7 @@ class Changing(Service):
 
     def __init__(self, world, path, text, options=()):
         super().__init__(world, path, text, options=["--interval", "200ms", *options])
-        self.folder = self.state
+        self.folder = self.state_folder
         self.other = world.scratch / f"{self.file.stem}.other.altq"
 
     def words(self, text, *options):

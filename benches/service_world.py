@@ -89,14 +89,14 @@ class Service:
         self.file = world.scratch / f"{world.number}.altq"
         self.socket = world.scratch / f"{world.number}.sock"
         self.log = world.scratch / f"{world.number}.log"
-        self.state = self.file.with_suffix(".state")
+        self.state_folder = self.file.with_suffix(".state")
         self.file.write_text(text or policy(device, rate))
         self.options, self.process = list(options), None
 
     def start(self, **options):
         """Starts it, and returns in how many seconds it shaped."""
         words = [self.world.altq, "run", str(self.file), "--supervise" if self.supervise else "--quiet", "--socket",
-                 str(self.socket), "--state", str(self.state), *self.options]
+                 str(self.socket), "--state", str(self.state_folder), *self.options]
         began = time.monotonic()
         with open(self.log, "a") as log:
             self.process = self.world.popen(self.host, words, stdout=subprocess.DEVNULL, stderr=log, **options)
