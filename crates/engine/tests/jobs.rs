@@ -439,8 +439,9 @@ fn depart(engine: &mut Engine, now: u64, sums: &mut [(f64, f64, u64)]) -> Option
     Some(now + u64::from(departure.packet.len) * 1000)
 }
 
-/// Two classes that are to wait as 1 to 4, at 110 per cent of the link. The ratio is one of the ages
-/// of packets that wait, so it comes true where both classes have packets waiting nearly always.
+/// Two classes that are to wait as 1 to 4, at 110 per cent of the link. The ratio is one of the
+/// ages of packets that wait, so it comes true where both classes have packets waiting nearly
+/// always.
 #[test]
 fn delays_by_a_ratio() {
     let ratio = |n| Settings::new().with("rdc", Value::Int(n));

@@ -183,7 +183,8 @@ mod tests {
     use super::*;
 
     fn run(median: f64, fastest: f64) -> Measured {
-        Measured { schema: "altq.bench/1".into(), ns_per_packet: median, fastest_ns_per_packet: fastest }
+        let line = format!(r#"{{"schema":"altq.bench/1","ns_per_packet":{median},"fastest_ns_per_packet":{fastest}}}"#);
+        read(line.as_bytes()).expect("as `altq bench engine --json` prints")
     }
 
     #[test]
