@@ -205,7 +205,9 @@ mod tests {
         let slow = link(text);
         let within = |memory| Tuning { memory, ..Tuning::default() };
         assert_eq!((dscps(&slow), bytes(&slow), room(&slow, within(1 << 30))), (vec![10, 12], 30_000, 8 << 20));
-        let clears = link("link wan { device eth0  rate 10Mbit/s  class all { default  queue rio { cleardscp } } }");
+        let clears = link(
+            "link wan { device eth0  rate 10Mbit/s  scheduler fifo  class all { default  queue rio { cleardscp } } }",
+        );
         assert_eq!(dscps(&clears), [0]);
         let to_come = Tuning { room: 20_000, ..within(1 << 30) };
         assert_eq!(room(&slow, to_come), 30_000 + 20_000 * 1000);
