@@ -1,5 +1,5 @@
-//! `altq tap`: what leaves a class, in a pcap file. The tests are skipped with a message where the
-//! host does not allow them.
+//! `altq tap` writes the packets that leave a class to a pcap file. The tests are skipped with a
+//! message where the host does not allow them.
 
 mod supervised;
 #[path = "../../dataplane/tests/world/mod.rs"]
@@ -29,7 +29,7 @@ struct Record {
     bytes: Vec<u8>,
 }
 
-/// Reads a file by the draft's own description (draft-ietf-opsawg-pcap): its kind of link, and the
+/// Parses a pcap file as draft-ietf-opsawg-pcap describes it. Returns the link type and the
 /// records.
 fn records(file: &[u8]) -> (u32, Vec<Record>) {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
@@ -67,12 +67,13 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Datagrams of so many bytes from the left host to ports of the right one, which does not listen.
+/// Sends `count` UDP datagrams of `bytes` bytes from the left host to each of `ports` of the right
+/// host, where nothing listens.
 fn send(world: &World, ports: &[u16], count: usize, bytes: usize) {
     let socket = world.left.run(|| UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
     for n in 0..count {
         for port in ports {
-            // An answer that nobody listens shows as an error of the next call.
+            // An ICMP port unreachable makes the next call return an error, which is ignored.
             let _ = socket.send_to(&vec![n as u8; bytes], ("10.9.0.2", *port));
         }
     }
@@ -91,7 +92,8 @@ fn a_class_of_a_bridge_is_tapped_whole() {
         let second = tap(&running, &["there", "/dev/null"], Stdio::null()).wait_with_output().unwrap();
         assert!(second.status.code() == Some(5) && said(&second).contains("is tapped already"), "{}", said(&second));
         send(&world, &[25, 80, 7000], 10, 100);
-        // It ends once the first of the rest has passed: the loop sends what came before it first.
+        // The round trip is in the same direction, after the datagrams. Once it is answered, altq
+        // has sent all datagrams, and the tap can be ended.
         round_trips(&world, "10.9.0.2:7", 1);
         signal(child.id(), "-INT");
         let output = child.wait_with_output().unwrap();
@@ -118,7 +120,7 @@ fn a_file_has_its_size_and_no_more() {
     let Some(running) = Running::start(&world, "tap-size", BRIDGE, &["--supervise", "--user", "nobody"]) else {
         return;
     };
-    // Reports of multicast groups would be in the file too.
+    // Without this, IGMP and MLD reports of the host would be in the file too.
     quiet(&world.left);
     let file = running.folder.join("f.pcap");
     let child = tap(&running, &["there", file.to_str().unwrap(), "--size", "1kB"], Stdio::null());

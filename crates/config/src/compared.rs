@@ -1,4 +1,4 @@
-//! What differs between two links, a line for each thing, for people.
+//! Describes for readers how two links differ: one line for each difference.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::print::{class_words, link_words, rule_lines};
 pub struct Differs {
     /// The thing: `link wan`, `class voice`, `rule match dport 7 -> voice`, or `rules`.
     pub what: String,
-    /// What the first link says of it and the other one does not; `None` if that is nothing.
+    /// The settings that only the first link has; `None` if there are none.
     pub before: Option<String>,
-    /// What the other link says of it and the first one does not; `None` if that is nothing.
+    /// The settings that only the other link has; `None` if there are none.
     pub now: Option<String>,
-    /// Both, as the end of a sentence.
+    /// `before` and `now` as text, such as `rate 2Mbit/s, before rate 1Mbit/s`.
     said: String,
 }
 
@@ -54,7 +54,7 @@ pub fn differences(from: &Link, to: &Link) -> Vec<String> {
     compared(from, to).iter().map(Differs::to_string).collect()
 }
 
-/// As [`differences`], each with what either link says.
+/// As [`differences`], with the settings of both links for each difference.
 pub fn compared(from: &Link, to: &Link) -> Vec<Differs> {
     let mut found = Vec::new();
     let of_link = || format!("link {}", to.name);
@@ -106,7 +106,7 @@ fn device(link: &Link) -> String {
     }
 }
 
-/// What differs in two lists of words: what is said now, and what was said before.
+/// Compares two lists of settings. `None` if they hold the same ones.
 fn changed(what: String, before: &[String], now: &[String]) -> Option<Differs> {
     let other = |list: &[String], than: &[String]| -> Vec<String> {
         let than: HashSet<&String> = than.iter().collect();

@@ -23,8 +23,8 @@ fn queue19(mut class: Class) -> Class {
     class
 }
 
-/// Packets of `size` every `interval`, in these spans of seconds. Before the link they pass a wire
-/// of 10 Mbit/s with a delay of 5 ms.
+/// Sends packets of `size` bytes every `interval`, during the given spans (in seconds). Before the
+/// link they pass a wire of 10 Mbit/s with a delay of 5 ms.
 fn source(wire: &mut Wire, class: u32, size: u32, interval: u64, spans: &[(u64, u64)]) {
     let way = 5 * MS + u64::from(size) * 800;
     for (from, to) in spans {
@@ -32,8 +32,8 @@ fn source(wire: &mut Wire, class: u32, size: u32, interval: u64, spans: &[(u64, 
     }
 }
 
-/// Runs through windows: (from, to, the ideal share of each class, the shares that ns-2 measured or
-/// an empty list).
+/// Checks each window: (from, to, the ideal share of each class, the shares that ns-2 measured or
+/// an empty list). Times are in seconds.
 fn check(wire: &mut Wire, name: &str, classes: &[u32], windows: &[(u64, u64, &[f64], &[f64])]) {
     let mut worst = (0.0_f64, 0.0_f64);
     for (from, to, ideal, measured) in windows {
@@ -56,7 +56,8 @@ fn check(wire: &mut Wire, name: &str, classes: &[u32], windows: &[(u64, u64, &[f
     println!("{name}: worst from the ideal {:.4}, from the measured {:.4}", worst.0, worst.1);
 }
 
-/// Figure 10. Flat: audio .03 (c1), video .32 (c2), both of the higher priority; data .65 (c3).
+/// Figure 10, without agencies. Shares of the link: audio .03 (c1) and video .32 (c2), both of
+/// the higher priority, and data .65 (c3).
 #[test]
 fn wrr() {
     let classes = [
@@ -109,7 +110,7 @@ fn agencies(name: &str, measured: [&[f64]; 10]) {
     let all: &[f64] = &[0.3, 0.4, 0.1, 0.2];
     let ideal: [&[f64]; 10] = [
         all,
-        // What one of an agency leaves goes to the other of the same.
+        // What one class of an agency does not use goes to the other class of that agency.
         &[0.3, 0.4, 0.0, 0.3],
         all,
         &[0.0, 0.7, 0.1, 0.2],

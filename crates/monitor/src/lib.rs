@@ -1,4 +1,4 @@
-//! What classes did, for viewers: the part of `altq top` without I/O.
+//! Records what classes sent, and prepares it for display: the part of `altq top` without I/O.
 //!
 //! ```text
 //!              the loop                        |  another thread, once a second
@@ -13,15 +13,15 @@
 //!
 //! There is no clock here, no I/O and no thread. The time is an argument, in nanoseconds. The loop
 //! holds only [`Departures`] and [`Backlog`](promise::Backlog)s: a packet costs one hash and one
-//! lookup there, and nothing is allocated once it is warm. Everything else works on what the loop
-//! hands over once a second.
+//! lookup there, and nothing is allocated after the first packets. Everything else works on what
+//! the loop hands over once a second.
 //!
 //! Memory is bounded: flows by 64 counters for each class ([`space_saving`]), delays and flows of
 //! the last minute by [`Limits`], the history by its bytes ([`history`]).
 //!
-//! What is shown adds up. In every frame a class's figures are the sum of its own and those of the
-//! classes below it, lent equals borrowed ([`ledger`]), and the listed flows and the rest add up to
-//! what a class sent.
+//! The figures of a frame add up. A class's figures include those of the classes below it. The
+//! bytes lent equal the bytes borrowed ([`ledger`]). The listed flows and "the rest" add up to what
+//! a class sent.
 
 #![deny(unsafe_code)]
 

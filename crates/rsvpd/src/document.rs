@@ -1,4 +1,4 @@
-//! What `altq rsvp` is answered with (docs/rsvp.md).
+//! The JSON documents with which the daemon answers `altq rsvp` (docs/rsvp.md).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub struct Path {
     pub sender: Source,
     /// What it sends.
     pub tspec: Tspec,
-    /// The hop before; None for a sender here.
+    /// The previous hop (PHOP); None for a sender on this host.
     pub previous_hop: Option<IpAddr>,
     /// The interface that it comes by; None for a sender here.
     pub incoming: Option<String>,
@@ -114,13 +114,13 @@ pub struct Reservation {
     pub next_hop: Option<IpAddr>,
     /// The interface that the packets leave by; None for a receiver here.
     pub interface: Option<String>,
-    /// Whether a change waits for its time.
+    /// Whether a change of the reservation waits until it may be made.
     pub changing: bool,
     /// Seconds until it goes unless it is refreshed; None for a receiver here.
     pub expires_s: Option<f64>,
 }
 
-/// Who was heard, and what came and went: `altq.rsvp-neighbours/1`.
+/// The neighbours, and the message counters: `altq.rsvp-neighbours/1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Neighbours {
     /// The name of this form of the document.
@@ -129,11 +129,11 @@ pub struct Neighbours {
     pub sessions: usize,
     /// Neighbours that have sent a message about a session that is known.
     pub neighbours: Vec<Neighbour>,
-    /// Messages that were taken, by type.
+    /// Messages that were accepted, by type.
     pub received: BTreeMap<String, u64>,
     /// Messages that were sent, by type.
     pub sent: BTreeMap<String, u64>,
-    /// Messages between others that were passed on.
+    /// Messages between other nodes that this node forwarded.
     pub passed_on: u64,
     /// Messages that could not be sent.
     pub unsent: u64,
@@ -148,13 +148,13 @@ pub struct Neighbour {
     pub interface: String,
     /// Its address.
     pub address: IpAddr,
-    /// Seconds since it was heard.
+    /// Seconds since its last message.
     pub heard_s: f64,
     /// How many reservations it asks for.
     pub reservations: usize,
 }
 
-/// What a change is answered with.
+/// The answer to a request that changes something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// False if there was nothing to change.
@@ -192,9 +192,9 @@ impl Tspec {
     }
 }
 
-/// What views are completed with.
+/// Names and the time that the documents need and the node does not know.
 pub struct Context<'a> {
-    /// The time, as the node has it.
+    /// The time, on the clock that the node uses.
     pub now: u64,
     /// The name of an interface.
     pub name: &'a dyn Fn(u32) -> String,

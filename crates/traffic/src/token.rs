@@ -209,7 +209,7 @@ mod tests {
         let (ours, theirs) =
             (token.secrets(&client, &server), Token::new("a good secret").unwrap().secrets(&client, &server));
         assert!(ours.is_client(&theirs.client()) && ours.is_server(&theirs.server()));
-        assert!(!ours.is_client(&theirs.server()), "what one side shows cannot be played back by the other");
+        assert!(!ours.is_client(&theirs.server()), "the proof of one side is not accepted as that of the other side");
         assert!(!ours.is_client("") && !ours.is_client(&theirs.client()[..63]));
         let tag = ours.session.tag(&[b"ab", b"c"]);
         assert!(theirs.session.proves(&[b"ab", b"c"], &tag) && !theirs.session.proves(&[b"a", b"bc"], &tag));

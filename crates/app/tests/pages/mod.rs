@@ -25,7 +25,7 @@ pub fn whole(page: &str) {
 
 /// The page loads nothing from elsewhere and has no scripts.
 pub fn alone(page: &str) {
-    // Data in the page may hold any letters.
+    // Base64 data is left out: it may contain the forbidden words by chance.
     let pieces = page.split("base64,").enumerate();
     let page: String = pieces
         .map(|(n, piece)| if n == 0 { piece } else { piece.split_once('"').map_or("", |(_, rest)| rest) })
@@ -41,7 +41,7 @@ pub fn alone(page: &str) {
             "{link}"
         );
     }
-    assert!(!page.contains("NaN") && !page.contains("inf "), "a figure that is none");
+    assert!(!page.contains("NaN") && !page.contains("inf "), "a figure is NaN or infinite");
 }
 
 /// Everything that a browser writes to its console about a page; it should be nothing. `None` if
@@ -52,7 +52,7 @@ pub fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
         .find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()))?;
     let out = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
-        // It shows the page, and asks nobody for anything else.
+        // Chromium makes no network requests of its own.
         .args(["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"])
         .arg("--disable-sync")
         .arg(format!("--window-size={width},2000"))

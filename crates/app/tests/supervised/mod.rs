@@ -1,4 +1,5 @@
-//! `altq run --supervise` in the middle of a test's world, as its clients see it.
+//! Runs `altq run` in the middle network namespace of a test's world (left host, middle, right
+//! host), and talks to it over its control socket.
 
 #![allow(dead_code)]
 
@@ -10,24 +11,24 @@ use std::time::{Duration, Instant};
 
 use crate::world::World;
 
-/// What comes in at `a` and leaves by it.
+/// Shapes both directions of interface `a`: egress and ingress.
 pub const ONE: &str = "link up { device a  rate 100Mbit/s  scheduler fifo  class all { default } }
     link down { device a ingress  rate 100Mbit/s  scheduler fifo  class all { default } }";
-/// From `a` to `b` and back.
+/// Bridges `a` and `b`, with one link for each direction.
 pub const BRIDGE: &str = "link there { device bridge a b  rate 100Mbit/s  scheduler fifo  class all { default } }
     link back { device bridge b a  rate 100Mbit/s  scheduler fifo  class all { default } }";
 
 /// A running altq, which is killed when this is dropped.
 pub struct Running<'w> {
     pub world: &'w World,
-    /// Has the policy `p.altq`, `altq.sock` and what was said, `log`.
+    /// Holds the policy `p.altq`, the control socket `altq.sock` and the output, `log`.
     pub folder: PathBuf,
     pub child: Child,
 }
 
 impl<'w> Running<'w> {
-    /// Starts it, and waits until it shapes and has counted once. `None`, with a message, if the
-    /// host lacks something.
+    /// Starts altq, and waits until `altq status` and `altq stat` succeed. `None`, with a message,
+    /// if the host lacks something.
     pub fn start(world: &'w World, name: &str, policy: &str, options: &[&str]) -> Option<Running<'w>> {
         let folder = std::env::temp_dir().join(format!("altq-run-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -71,7 +72,7 @@ impl<'w> Running<'w> {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said} {}", self.log()))
     }
 
-    /// What differs of a link, as `altq status` says it.
+    /// The list `drift` of a link in the output of `altq status`.
     pub fn drift(&self, link: usize) -> Vec<String> {
         let status = self.json("status");
         let list = status["links"][link]["drift"].as_array().unwrap_or_else(|| panic!("{status}")).clone();
@@ -95,8 +96,8 @@ impl<'w> Running<'w> {
         })
     }
 
-    /// Kills workers until the next one has to wait for seconds: the seventh wait in a row is 3.2 s
-    /// long. False if workers are not found here.
+    /// Kills seven workers in a row. altq waits longer before each restart: 3.2 s after the
+    /// seventh. False if the worker's process cannot be found.
     pub fn keep_killing(&self) -> bool {
         let Some(mut worker) = self.worker() else {
             eprintln!("SKIPPED: this kernel does not list the children of a process");
@@ -119,12 +120,12 @@ impl<'w> Running<'w> {
         true
     }
 
-    /// What a program prints in the middle.
+    /// The output of a program run in the middle namespace.
     pub fn said(&self, program: &str, arguments: &[&str]) -> String {
         said(self.world, program, arguments)
     }
 
-    /// Ends it as a service is ended.
+    /// Ends altq with SIGTERM, as systemd would, and checks that it exits with code 0.
     pub fn end(mut self) {
         signal(self.child.id(), "-TERM");
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{}", self.log());
@@ -139,14 +140,14 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What a program prints in the middle, which is found as root finds it.
+/// The output of a program run in the middle namespace. The path includes the sbin folders.
 pub fn said(world: &World, program: &str, arguments: &[&str]) -> String {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let run = || Command::new(program).args(arguments).env("PATH", path).output();
     world.middle.run(run).unwrap().map_or(String::new(), |out| String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// All that stands in the firewalls of the middle.
+/// All rules of iptables, ip6tables and nftables in the middle namespace.
 pub fn rules(world: &World) -> String {
     said(world, "sh", &["-c", "iptables -t mangle -S; ip6tables -t mangle -S; nft list ruleset"])
 }

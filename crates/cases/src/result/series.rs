@@ -101,7 +101,7 @@ pub struct Delays {
     pub ns: Vec<u64>,
 }
 
-/// A class with a guarantee had packets again, and how long it took until it had its guarantee.
+/// How long it took a class with a guarantee to get it again after a time without packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
     /// The class, as in [`SeriesRow::name`].
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn quantiles_by_nearest_rank() {
-        // Of the numbers from 1 to 1000 the q-quantile is 1000 q, and the smallest is 1.
+        // The q-quantile of the numbers from 1 to 1000 is 1000 q; for q = 0 it is 1.
         let delays = Delays::of(&mut (1..=1000).rev().collect::<Vec<_>>());
         assert_eq!((delays.count, delays.ns.len()), (1000, QUANTILES.len()));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, as the kernel says it.
+//! Asks the kernel which process is at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -29,7 +29,7 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of_val(&found) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into `found`, a plain struct that outlives the
-    // call, and the length into `len`. rustix's call takes it that a process has a number here.
+    // call, and the length into `len`. rustix cannot be used: it assumes that the pid is not 0.
     check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len) })?;
     let mut groups = vec![found.gid];
     groups.extend(supplementary(fd)?);

@@ -1,8 +1,8 @@
-//! Reads back what a link has set up on the host, and says what is otherwise than it was asked for.
+//! Reads back what a link has set up on the host, and reports what differs from what was asked for.
 //!
-//! Whoever looks is another process than the one that shapes, and takes nothing from it but what it
-//! asked for ([`SetUp`]). Rules of the firewall are compared line by line with those that the same
-//! program lists where nothing else stands; qdiscs of the kernel with the policy.
+//! The check runs in a separate process. From the shaping process it takes only what that process
+//! asked for ([`SetUp`]). Firewall rules are compared line by line with the listing that the same
+//! firewall program gives in an empty namespace. Qdiscs of the kernel are compared with the policy.
 
 mod device;
 mod steering;
@@ -48,7 +48,8 @@ pub struct Guard {
 impl Guard {
     /// The program that drops what comes in.
     pub const DROPS: &str = "altq_drop";
-    /// The program that drops it while a process claims it, and forwards it otherwise.
+    /// The program that drops what comes in until a deadline, which altq keeps renewing, and
+    /// forwards it after the deadline.
     pub const FORWARDS: &str = "altq_forward";
 }
 
@@ -63,7 +64,7 @@ pub struct Settings {
     pub offloads: Vec<(String, bool)>,
 }
 
-/// Something that is otherwise than it was asked for.
+/// Something that differs from what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// What was looked at: one of [`Looked::checks`].
@@ -78,7 +79,7 @@ pub struct Difference {
     pub remedy: String,
 }
 
-/// What a look has found.
+/// The result of [`look`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
     /// What was looked at.
@@ -120,8 +121,8 @@ fn names(link: &Link) -> Vec<&str> {
 }
 
 /// Looks at what a link has on the host, in the network namespace of the calling thread. `set_up`
-/// is what it has set up as its process says; `None` where no process runs it. `apply` is what puts
-/// qdiscs of the kernel right.
+/// is what the process of the link reports to have set up; `None` if no process runs the link.
+/// `apply` is the command that corrects the kernel's qdiscs.
 pub fn look(link: &Link, set_up: Option<&SetUp>, apply: &str) -> Looked {
     let mut looked = Looked { checks: vec!["device", "rate"], ..Looked::default() };
     for name in names(link) {
@@ -151,10 +152,10 @@ pub fn look(link: &Link, set_up: Option<&SetUp>, apply: &str) -> Looked {
     looked
 }
 
-/// Looks whether a program stands where it was put, before all others.
+/// Checks that a program is still the first one at the ingress hook of its interface.
 fn look_at_guard(guard: &Guard, looked: &mut Looked) {
     let Guard { interface: name, program } = guard;
-    // That it is gone is said already.
+    // If the interface is gone, `device::look` has reported it already.
     let Ok(interface) = Interface::find(name) else { return };
     match bpf::at_ingress_hook(interface.index) {
         Ok(found) if found.first() == Some(program) => {}

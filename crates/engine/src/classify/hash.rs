@@ -101,12 +101,13 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// A fast hash for tables: that of the flow cache, and of whoever else looks flows up per packet.
+/// A fast hash for tables. The flow cache uses it, and all other code that looks up a flow for each
+/// packet.
 ///
 /// Each pair of words is combined with two secrets and multiplied, 64 x 64 → 128 bit; the halves of
 /// the product are folded together. The secrets are drawn from the seed. The hash is not specified:
 /// it only decides where an entry lies, and entries are compared in full. Whoever does not know the
-/// seed cannot choose keys that all lie in one place.
+/// seed cannot choose keys that collide.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     secrets: [u64; 8],

@@ -1,10 +1,12 @@
 //! The time sliding window three colour marker (RFC 2859; docs/reference/altq.md 8.2).
 //!
 //! The rate of the packets is averaged over a window of time. As long as it is within the committed
-//! rate all packets are green. Beyond that a packet is yellow with the probability that brings the
-//! green ones down to the committed rate; beyond the peak rate also red, likewise.
+//! rate all packets are green. Above it, some packets are yellow, at random, so that the green ones
+//! keep to the committed rate. Above the peak rate, some packets are red, so that the green and
+//! yellow ones keep to the peak rate.
 //!
-//! As in ALTQ, one random number decides about both, and rates are whole bytes a second.
+//! As in ALTQ, one random number per packet decides between green, yellow and red, and rates are
+//! whole bytes a second.
 
 use super::meter::Colour;
 use crate::random::SplitMix64;
@@ -38,7 +40,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Its random numbers start anew from this seed.
+    /// Restarts the random numbers from this seed.
     pub fn seed(&mut self, seed: u64) {
         self.random = SplitMix64::new(seed);
     }

@@ -1,7 +1,7 @@
 //! A second implementation of ALTQ's CBQ, as the reference for the engine's. It is written from
 //! docs/reference/altq.md 2 with the simplest structures (vectors, recursion, linear search). It
-//! has its own event loop and wire, and shares no code with the engine. The two other link-sharing
-//! rules, which ALTQ does not have, follow the definitions in docs/reference/cbq.md 20.
+//! has its own event loop and wire, and shares no code with the engine. The link-sharing rules
+//! ancestor-only and formal, which ALTQ does not have, follow docs/reference/cbq.md 20.
 
 #![allow(dead_code)]
 
@@ -71,8 +71,8 @@ pub struct Altq {
     cutoff: usize,
     ifnow: i64,
     maxiftime: i64,
-    /// True in the second pass over the rings, after one that sent nothing: a class that the formal
-    /// rule forbids to send is put to sleep.
+    /// True in the second pass over the rings, which follows a pass that sent nothing. In it, a
+    /// class that the formal rule forbids to send is put to sleep.
     strict: bool,
     callouts_set: u64,
     link: Link,
@@ -275,7 +275,7 @@ impl Altq {
         }
     }
 
-    // ---------------------------------------------------------------- 2.3
+    // ---------------------------------------------------------------- altq.md 2.3, enqueue
 
     fn enqueue(&mut self, now: u64, c: usize, id: u32, bytes: u32) {
         let t = us(now);
@@ -303,7 +303,7 @@ impl Altq {
         }
     }
 
-    // ---------------------------------------------------------------- 2.5
+    // ---------------------------------------------------------------- altq.md 2.5, dequeue
 
     fn dequeue(&mut self, now: u64) -> Option<(usize, u32, u32)> {
         let mut borrowed = None;
@@ -403,7 +403,7 @@ impl Altq {
         None
     }
 
-    // ---------------------------------------------------------------- 2.6
+    // ---------------------------------------------------------------- altq.md 2.6, borrowing
 
     fn under_limit(&mut self, now: u64, c: usize, borrowed: &mut Option<usize>) -> bool {
         let t = us(now);
@@ -479,7 +479,7 @@ impl Altq {
         self.cutoff = 32;
     }
 
-    // ---------------------------------------------------------------- 2.7
+    // ---------------------------------------------------------------- altq.md 2.7, estimator
 
     fn update(&mut self, now: u64, cl: usize, len: u32, borrowed: Option<usize>) {
         let t = us(now);
@@ -538,7 +538,7 @@ impl Altq {
         }
     }
 
-    // ---------------------------------------------------------------- 2.8
+    // ---------------------------------------------------------------- altq.md 2.8, delay
 
     fn delay_action(&mut self, now: u64, c: usize, lender: Option<usize>) {
         let lender_offtime = lender.map(|b| self.cl[b].offtime);

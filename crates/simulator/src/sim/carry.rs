@@ -26,7 +26,8 @@ impl World<'_> {
     pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Handled<bool> {
         let stream = &self.streams[place];
         let (way, life, flow) = (stream.ends[end].way, stream.life, stream.flow as usize);
-        // Made where it stays: a copy of a segment takes as long as all else here.
+        // Built directly in its slot: copying a segment would take as long as the rest of this
+        // function.
         let travelling = || Travelling {
             sent: now,
             stream: place as u32,
@@ -170,8 +171,8 @@ impl World<'_> {
             }
             if let Some(row) = class.map(|class| governed.row(class)) {
                 governed.collector.arrived(now, row, len);
-                // Only packets of the near end count, because answers and acknowledgements may
-                // belong to other classes.
+                // Only packets from end 0 (the source of the flow) count, because answers and
+                // acknowledgements may belong to other classes.
                 if end == 0 && self.flows[flow].last != Some((at, row)) {
                     self.flows[flow].last = Some((at, row));
                     let seen = &mut self.flows[flow].classes;
@@ -321,7 +322,7 @@ impl World<'_> {
         cell.marked += u64::from(marked) * u64::from(travelling.segments);
     }
 
-    /// Sets the port's timer.
+    /// Sets the port's timer to `wakeup`, unless it is set to that time already.
     fn set_timer(&mut self, at: usize, wakeup: Option<Nanos>) {
         let port = &mut self.ports[at];
         if wakeup != port.wakeup {
@@ -367,8 +368,8 @@ impl World<'_> {
         }
     }
 
-    /// A packet has left the engine: counts it, and sets the events for its end on the wire and
-    /// its arrival, if these are known.
+    /// Counts a packet that has left the engine. If the end of its transmission is known already,
+    /// sets the events for that end and for its arrival.
     fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Handled {
         self.count_departure(now, at, departure, taken.bytes)?;
         if let Some(end) = taken.end {

@@ -7,7 +7,7 @@ use super::{Cell, Comparison, Row};
 use crate::html::element::verdict;
 use crate::html::text::{deviation, number};
 
-/// The table, followed by the reasons why published figures do not come out.
+/// The table, followed by the reasons why some published figures were not reproduced.
 pub(super) fn table(all: &[Comparison<'_>], published: bool) -> Markup {
     let mut names: Vec<&str> = Vec::new();
     for name in all.iter().flat_map(|comparison| &comparison.columns) {
@@ -46,13 +46,13 @@ pub(super) fn table(all: &[Comparison<'_>], published: bool) -> Markup {
             }
         } } "\n"
         @if !reasons.is_empty() {
-            p.small { "Published figures that do not come out, and why:" } "\n"
+            p.small { "Published figures that were not reproduced, and why:" } "\n"
             ol.small { "\n" @for reason in &reasons { li { (reason) } "\n" } } "\n"
         }
     }
 }
 
-/// Why published figures do not come out, in the order of the table, each reason once.
+/// Why published figures were not reproduced, in the order of the table, each reason once.
 fn reasons<'a>(all: &[Comparison<'a>], columns: &[Column<'_>]) -> Vec<&'a str> {
     let mut reasons = Vec::new();
     for (comparison, row) in all.iter().flat_map(|one| one.rows.iter().map(move |row| (one, row))) {
@@ -123,7 +123,8 @@ impl Cell<'_> {
         self.measured.map_or_else(|| self.missing.unwrap_or("–").to_owned(), number)
     }
 
-    /// The error of the figure against the published value, or else against the expected one.
+    /// The error against the expected value if that is not the published one, or else against the
+    /// published value.
     fn off_by(&self) -> String {
         match (self.judged.and_then(|judged| judged.own), self.measured) {
             (Some(own), Some(measured)) if own != 0.0 && self.not_reproduced.is_none() => {

@@ -1,18 +1,17 @@
-//! For `excess priority`, where leaves of higher priority borrow first (docs/reference/cbq.md rule
-//! 5): the inner classes that may have bandwidth to lend, by level, the lowest first, and within a
-//! level by the priority of the leaves that would borrow it (Floyd and Jacobson 1995, formal
-//! link-sharing).
+//! The inner classes that may have bandwidth to lend. Used for `excess priority`, where leaves of
+//! higher priority borrow first (docs/reference/cbq.md rule 5; Floyd and Jacobson 1995, formal
+//! link-sharing). The lists are ordered by level, the lowest first, and within a level by the
+//! priority of the leaves that would borrow.
 
 use super::state::{IN_LENDERS, NIL, Records};
 
-/// A list of branches for every level and band. A branch is an inner class (its node) as the leaves
-/// of one priority below it see it; that priority is the branch's band. Leaves of rate 0 are in
-/// band 0.
+/// A list of branches for every level and band. A branch is a pair: an inner class (the node), and
+/// one priority (the band) of the leaves below it. Leaves of rate 0 are in band 0.
 #[derive(Default)]
 pub struct Lenders {
-    /// The first and the last branch of each list, by level less 1, and band.
+    /// The first and the last branch of each list. The index is the level minus 1, then the band.
     lists: Vec<[(u32, u32); 8]>,
-    /// Bands in use, by level.
+    /// For each level minus 1, a bit mask of the bands whose list is not empty.
     bits: Vec<u8>,
 }
 
