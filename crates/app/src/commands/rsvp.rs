@@ -82,7 +82,7 @@ struct Show {
 enum Sender {
     /// Announces a sender, or other traffic of it
     Add {
-        /// The sender: its address and port, as 10.0.1.1:4000 or [2001:db8::1]:4000
+        /// The sender: its address and port, as `10.0.1.1:4000` or `[2001:db8::1]:4000`
         #[arg(long, value_name = "ADDRESS:PORT")]
         from: SocketAddr,
         #[command(flatten)]
@@ -132,7 +132,7 @@ enum Receiver {
 
 #[derive(Debug, clap::Args)]
 struct Session {
-    /// The receiver: its address and port, as 10.0.2.2:5004 or [2001:db8::2]:5004
+    /// The receiver: its address and port, as `10.0.2.2:5004` or `[2001:db8::2]:5004`
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: SocketAddr,
     /// The IP protocol, by name or number
