@@ -275,7 +275,7 @@ impl Altq {
         }
     }
 
-    // ---------------------------------------------------------------- altq.md 2.3, enqueue
+    // ------------------------------------ docs/reference/altq.md 2.3, enqueue
 
     fn enqueue(&mut self, now: u64, c: usize, id: u32, bytes: u32) {
         let t = us(now);
@@ -303,7 +303,7 @@ impl Altq {
         }
     }
 
-    // ---------------------------------------------------------------- altq.md 2.5, dequeue
+    // ------------------------------------ docs/reference/altq.md 2.5, dequeue
 
     fn dequeue(&mut self, now: u64) -> Option<(usize, u32, u32)> {
         let mut borrowed = None;
@@ -403,7 +403,7 @@ impl Altq {
         None
     }
 
-    // ---------------------------------------------------------------- altq.md 2.6, borrowing
+    // ------------------------------------ docs/reference/altq.md 2.6, borrowing
 
     fn under_limit(&mut self, now: u64, c: usize, borrowed: &mut Option<usize>) -> bool {
         let t = us(now);
@@ -479,7 +479,7 @@ impl Altq {
         self.cutoff = 32;
     }
 
-    // ---------------------------------------------------------------- altq.md 2.7, estimator
+    // ------------------------------------ docs/reference/altq.md 2.7, estimator
 
     fn update(&mut self, now: u64, cl: usize, len: u32, borrowed: Option<usize>) {
         let t = us(now);
@@ -538,7 +538,7 @@ impl Altq {
         }
     }
 
-    // ---------------------------------------------------------------- altq.md 2.8, delay
+    // ------------------------------------ docs/reference/altq.md 2.8, delay
 
     fn delay_action(&mut self, now: u64, c: usize, lender: Option<usize>) {
         let lender_offtime = lender.map(|b| self.cl[b].offtime);
