@@ -44,8 +44,7 @@ struct Side {
     median_ns_per_packet: f64,
 }
 
-/// The fields that are read of a program's own `--json`. They are those of `altq.bench/1`, which
-/// every build since the first prints.
+/// The fields that are read of a program's own `--json` (`altq.bench/1`).
 #[derive(Debug, Deserialize)]
 struct Measured {
     schema: String,
