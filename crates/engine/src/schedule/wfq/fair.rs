@@ -392,6 +392,20 @@ impl Fair {
             self.picked = NONE;
             return;
         }
+        if left & (left - 1) == 0 {
+            // One group, as where all weights and lengths are alike: nothing to compare.
+            let shift = left.trailing_zeros();
+            let start = self.front[shift as usize];
+            self.picked = shift as u8;
+            if after(start, self.v) {
+                if self.jumps {
+                    self.v = start;
+                } else {
+                    self.picked = NONE;
+                }
+            }
+            return;
+        }
         let (mut picked, mut finish) = (NONE, 0);
         let (mut first, mut begins) = (NONE, 0);
         while left != 0 {

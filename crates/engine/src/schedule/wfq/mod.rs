@@ -156,12 +156,17 @@ impl Wfq {
     /// Puts a class into the order, if it has something to send and waits for nothing but the link.
     fn file(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
-        if !class.waiting || class.parked || class.urgent.is_some() {
-            return;
+        if class.waiting && !class.parked && class.urgent.is_none() {
+            self.insert(slot, class.len);
         }
-        self.fair.insert(slot, class.len);
+    }
+
+    /// Puts a class into the order, its first packet of `len` bytes.
+    #[inline]
+    fn insert(&mut self, slot: Slot, len: u32) {
+        self.fair.insert(slot, len);
         if let Some(spare) = &mut self.spare {
-            spare.insert(slot, class.len);
+            spare.insert(slot, len);
         }
     }
 
@@ -374,6 +379,11 @@ impl Scheduler for Wfq {
             class.len = len.max(class.longest_unannounced);
             self.advance(now);
             self.wait(slot, true);
+            let Class { len, limits, urgent, .. } = self.classes[slot as usize];
+            if urgent.is_none() && limits == NONE {
+                // Nothing but the link holds the class back.
+                return self.insert(slot, len);
+            }
         }
         if self.classes[slot as usize].urgent.is_some() {
             self.take_place(slot);
