@@ -6,8 +6,8 @@ mod support;
 
 use std::collections::VecDeque;
 
-use altq_engine::settings::{Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, SchedulerSpec};
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 use altq_engine::{Change, Engine, Packet};
 use support::Random;
@@ -502,4 +502,51 @@ fn changes() {
         engine.apply(60_000, &Change::SetClass { class, parent: ROOT, settings }).err()
     });
     assert_eq!(error.unwrap().word, Some("rdc"));
+}
+
+/// The head of a class goes while all its packets are victims: nothing is left that could be
+/// chosen. Then the rate of the link changes, and the rates of the classes change with it.
+#[test]
+fn a_head_that_is_lost_is_no_victim_any_more() {
+    let queue = QueueSpec::new("drop_head", Limit::Packets(5));
+    let mut engine = {
+        let own = Settings::new().with("limit", Value::Int(200));
+        let class = |settings, queue| ClassSpec { parent: ROOT, settings, queue, scheduler: None };
+        let first = Settings::new().with("priority", Value::Int(0)).with("adc", Value::Time(10 * MS));
+        let second = Settings::new().with("priority", Value::Int(1));
+        let all = vec![class(Settings::new(), None), class(first, Some(queue)), class(second, None)];
+        Engine::new(&LinkSpec::new(Rate::bit_s(RATE), SchedulerSpec { name: "jobs", settings: own }, all)).unwrap()
+    };
+    for handle in 0..10 {
+        engine.enqueue(0, 1 + handle % 2, Packet::new(handle, 500));
+    }
+    engine.enqueue(20 * MS, 1, Packet::new(10, 500));
+    let (lost, waiting) = (engine.drops().count(), engine.backlog() as usize);
+    assert_eq!(lost + waiting, 11);
+    let mut left = 0;
+    while engine.dequeue(20 * MS + left * MS).is_some() {
+        left += 1;
+    }
+    assert_eq!((left as usize, engine.backlog()), (waiting, 0));
+}
+
+/// A link of another rate is divided as a whole: while two classes wait, their rates add up to it,
+/// and neither stands still.
+#[test]
+fn rates_follow_the_link() {
+    let least = Settings::new().with("arc", Value::Rate(Rate::bit_s(RATE / 8)));
+    let mut engine = link(1000, false, &[least.clone(), least]);
+    for handle in 0..200 {
+        engine.enqueue(u64::from(handle), 1 + handle % 2, Packet::new(handle, 1000));
+    }
+    engine.apply(MS, &Change::SetRate(Rate::bit_s(RATE / 4))).unwrap();
+    let (mut now, mut sent) = (MS, [0, 0]);
+    for _ in 0..40 {
+        engine.enqueue(now, 1, Packet::new(0, 100));
+        let departure = engine.dequeue(now).unwrap();
+        sent[departure.class as usize - 1] += departure.packet.len;
+        now += u64::from(departure.packet.len) * 4000;
+    }
+    let all: u32 = sent.iter().sum();
+    assert!(sent.iter().all(|bytes| *bytes * 4 >= all), "{sent:?}");
 }

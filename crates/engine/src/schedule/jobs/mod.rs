@@ -153,6 +153,7 @@ impl Jobs {
     /// The class has no packets any more, whatever was counted.
     fn empty(&mut self, slot: Slot) {
         while self.solver.lost(slot, false) {}
+        self.solver.victims.retain(|victim| victim.slot != slot);
         self.solver.classes[slot as usize].blocked = false;
     }
 }
@@ -187,8 +188,8 @@ impl Scheduler for Jobs {
         self.solver.remove(slot);
     }
 
-    fn set_rate(&mut self, _: Nanos, rate: Rate, _: Rate) {
-        self.solver.set_link(bytes(rate));
+    fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
+        self.solver.set_link(now, bytes(rate));
     }
 
     fn wants_arrivals(&self) -> bool {
@@ -247,8 +248,9 @@ impl Scheduler for Jobs {
         }
         if next.is_none() {
             self.empty(slot);
-        } else {
-            self.solver.lost(slot, false);
+        } else if !self.solver.lost(slot, false) {
+            // All that waits was to be dropped from the end, and one of these has gone.
+            self.solver.forget_victim(slot);
         }
     }
 

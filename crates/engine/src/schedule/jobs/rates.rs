@@ -133,7 +133,18 @@ impl Solver {
         }
     }
 
-    pub fn set_link(&mut self, rate: f64) {
+    /// The link has another rate: the rates of the classes keep their proportions.
+    pub fn set_link(&mut self, now: Nanos, rate: f64) {
+        if rate == self.link {
+            return;
+        }
+        let passed = seconds(now.saturating_sub(self.last));
+        self.last = now;
+        let part = rate / self.link;
+        for class in &mut self.classes {
+            class.promised += passed * class.rate;
+            class.rate *= part;
+        }
         self.link = rate;
     }
 
@@ -317,6 +328,13 @@ impl Solver {
         class.accepted += f64::from(len);
         class.packets += 1.0;
         self.waiting += 1;
+    }
+
+    /// A packet that was to be dropped has gone otherwise.
+    pub fn forget_victim(&mut self, slot: Slot) {
+        if let Some(at) = self.victims.iter().rposition(|victim| victim.slot == slot) {
+            self.victims.remove(at);
+        }
     }
 
     /// All queues are full: drops a packet of the class that is furthest below its part of the
