@@ -129,6 +129,8 @@ fn a_removed_class_leaves_no_packet_behind() {
     assert_eq!(engine.backlog(), 0);
     let total = engine.counters(ROOT);
     assert_eq!((total.received_packets(), total.dropped_packets), (5, 5));
+    // What they did is counted once, in the class above.
+    assert_eq!(engine.all_counters()[1..], [Default::default(); 2]);
     // A new class gets the number of a removed one, but not its counters.
     let id = engine.apply(3, &Change::AddClass(class(0, None, None))).unwrap().unwrap();
     assert!(id == 1 || id == 2);

@@ -45,7 +45,8 @@ impl Engine {
 
     /// The counters of a class's own packets.
     pub fn own_counters(&self, class: ClassId) -> Counters {
-        let Some(leaf) = self.leaves.get(class as usize) else {
+        // The counters of a removed class are in those of the class above it.
+        let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return Counters::default();
         };
         let losses = self.places[class as usize].losses.as_deref();

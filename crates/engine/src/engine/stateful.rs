@@ -77,11 +77,12 @@ impl Engine {
     }
 
     pub(super) fn set_queue_rate(&mut self, class: ClassId, rate: Rate) {
-        let leaf = &self.leaves[class as usize];
+        let (leaf, link) = (&self.leaves[class as usize], self.rate);
         if leaf.kind == Kind::Stateful
             && let Some(queue) = &mut self.queues[leaf.head as usize]
         {
             queue.set_rate(rate);
+            queue.set_link_rate(link);
         }
     }
 

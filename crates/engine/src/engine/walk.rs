@@ -53,14 +53,15 @@ impl Engine {
     #[inline(never)]
     pub(super) fn enqueue_any(&mut self, mut class: ClassId, mut packet: Packet) {
         if self.metered && self.leaves.get(class as usize).is_some_and(|leaf| leaf.exists) {
-            let mut outcome = self.apply_meters(class, &mut packet);
+            let default = self.default.filter(|default| *default != class);
+            let mut outcome = self.apply_meters(class, &mut packet, default.is_some());
             // A packet that goes to the default class goes through the meters there as well, but no
             // further.
             if outcome == Outcome::Default
-                && let Some(default) = self.default.filter(|default| *default != class)
+                && let Some(default) = default
             {
                 class = default;
-                outcome = self.apply_meters(class, &mut packet);
+                outcome = self.apply_meters(class, &mut packet, false);
             }
             if outcome == Outcome::Drop {
                 return self.count_drop(class, packet, DropReason::Policed);
@@ -108,14 +109,15 @@ impl Engine {
     }
 
     /// Applies the meters of a class and of the classes above it to a packet, from the class
-    /// upwards, until one of them does not let it pass.
-    fn apply_meters(&mut self, class: ClassId, packet: &mut Packet) -> Outcome {
+    /// upwards, until one of them does not let it pass. A packet for the default class passes,
+    /// unless it `may_move` there.
+    fn apply_meters(&mut self, class: ClassId, packet: &mut Packet, may_move: bool) -> Outcome {
         let mut at = class;
         loop {
             let place = &mut self.places[at as usize];
             if let Some(meter) = &mut place.meter {
                 let outcome = meter.apply(self.now, packet);
-                if outcome != Outcome::Pass {
+                if outcome == Outcome::Drop || outcome == Outcome::Default && may_move {
                     return outcome;
                 }
             }
@@ -191,7 +193,8 @@ impl Engine {
     #[cold]
     pub(super) fn overflow(&mut self, class: ClassId, packet: Packet) {
         let leaf = self.leaves[class as usize];
-        if leaf.kind == Kind::DropTail || leaf.limit == 0 || leaf.limit_in_bytes && packet.len > leaf.limit {
+        let too_long = leaf.limit_in_bytes && packet.len > leaf.limit || leaf.bytes.checked_add(packet.len).is_none();
+        if leaf.kind == Kind::DropTail || leaf.limit == 0 || too_long {
             self.count_drop(class, packet, DropReason::QueueFull);
             return;
         }

@@ -47,6 +47,9 @@ pub(super) trait Aqm: Send + Sized + 'static {
     /// As [`Queue::set_rate`].
     fn set_rate(&mut self, _rate: Rate) {}
 
+    /// As [`Queue::set_link_rate`].
+    fn set_link_rate(&mut self, _rate: Rate) {}
+
     /// As [`Queue::seed`].
     fn seed(&mut self, _seed: u64) {}
 
@@ -106,6 +109,10 @@ impl<A: Aqm> Queue for AqmQueue<A> {
 
     fn set_rate(&mut self, rate: Rate) {
         self.aqm.set_rate(rate);
+    }
+
+    fn set_link_rate(&mut self, rate: Rate) {
+        self.aqm.set_link_rate(rate);
     }
 
     fn seed(&mut self, seed: u64) {

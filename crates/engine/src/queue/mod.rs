@@ -224,6 +224,9 @@ pub trait Queue: Send {
     /// The class has another [`Context::rate`].
     fn set_rate(&mut self, _rate: Rate) {}
 
+    /// The link has another rate: [`Context::link_rate`].
+    fn set_link_rate(&mut self, _rate: Rate) {}
+
     /// Its random numbers start anew from this seed.
     fn seed(&mut self, _seed: u64) {}
 

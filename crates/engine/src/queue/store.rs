@@ -50,7 +50,8 @@ impl List {
     #[inline]
     pub fn fits(&self, limit: Limit, len: u32) -> bool {
         match limit {
-            Limit::Packets(most) => self.packets < most,
+            // Its bytes are counted in 32 bits.
+            Limit::Packets(most) => self.packets < most && len <= u32::MAX - self.bytes,
             Limit::Bytes(most) => u64::from(self.bytes) + u64::from(len) <= u64::from(most),
         }
     }

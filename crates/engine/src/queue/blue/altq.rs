@@ -82,6 +82,11 @@ impl Pmark {
         }
     }
 
+    /// The link has another rate.
+    pub fn set_link(&mut self, rate: Rate) {
+        self.words.link = rate;
+    }
+
     /// The last packet leaves; the link charges `wire` bytes for it.
     pub fn emptied(&mut self, now: Nanos, wire: u32) {
         self.empty_at = Some(now.saturating_add(self.words.link.time_for(wire.into())));

@@ -24,7 +24,7 @@ use crate::packet::Packet;
 use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
-use crate::units::{Nanos, SECOND};
+use crate::units::{Nanos, Rate, SECOND};
 
 /// The registry's entry. In units of 1/4000, as ALTQ counts, the probability rises by 500 and falls
 /// by 1.
@@ -202,6 +202,9 @@ impl Blue {
         if let Rule::Altq(pmark) = &mut self.rule {
             pmark.overflow(now);
         }
+        if list.bytes().checked_add(packet.len).is_none() {
+            return Err(DropReason::QueueFull);
+        }
         // One of those that wait and the arriving one, which would be the last.
         let victim = (self.random.bits() % (u64::from(list.packets()) + 1)) as u32;
         match store.pop_at(list, victim) {
@@ -274,6 +277,12 @@ impl Aqm for Blue {
         (self.limit, self.ecn) = (new.limit, new.ecn);
         if store.cut(list, self.limit) && list.is_empty() {
             self.emptied(now, 0);
+        }
+    }
+
+    fn set_link_rate(&mut self, rate: Rate) {
+        if let Rule::Altq(pmark) = &mut self.rule {
+            pmark.set_link(rate);
         }
     }
 
