@@ -8,11 +8,11 @@
 //! others are drops. All of it is one list of changes that a loop makes between two packets, so no
 //! packet sees a state in between.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use altq_engine::classify::RuleSet;
 use altq_engine::settings::Settings;
-use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SchedulerSpec, SpecError};
+use altq_engine::spec::{ClassId, ClassSpec, ROOT, SchedulerSpec, SpecError};
 use altq_engine::{Change, Engine};
 
 use crate::policy::{Class, Link};
@@ -200,6 +200,7 @@ impl<'a> Work<'a> {
         if old.regulator != new.regulator {
             self.steps.push(Step::Plain(Change::SetRegulator(new.regulator)));
         }
+        let inner: HashSet<ClassId> = new.classes.iter().skip(1).map(|spec| spec.parent).collect();
         for (at, number) in self.numbers.iter().enumerate() {
             let (Some(class), Some(after)) = (*number, new.classes.get(at)) else { continue };
             let Some(before) = old.classes.get(class as usize) else { continue };
@@ -213,10 +214,14 @@ impl<'a> Work<'a> {
             if class != ROOT && (before.settings != after.settings || parent != Some(before.parent)) {
                 self.steps.push(Step::Class(at));
             }
-            // A class that has others below it now, and no queue of its own any more, keeps its
-            // packets until they are sent.
-            if let Some(queue) = after.queue.as_ref().filter(|queue| before.queue.as_ref() != Some(*queue)) {
-                self.steps.push(Step::Plain(Change::SetQueue { class, queue: queue.clone() }));
+            // Without `queue` a class has that of its scheduler, which depends on the words of
+            // both. A class that has others below it now, and no queue of its own any more, keeps
+            // its packets until they are sent.
+            let own = after.queue.is_some() || !inner.contains(&(at as ClassId)) && after.scheduler.is_none();
+            if let Some(queue) =
+                to.queue(at as ClassId).filter(|queue| own && from.queue(class).as_ref() != Some(queue))
+            {
+                self.steps.push(Step::Plain(Change::SetQueue { class, queue }));
             }
         }
         let made = self.numbers.iter().enumerate().filter(|(_, number)| number.is_none());
@@ -296,9 +301,9 @@ impl<'a> Work<'a> {
                 settings: spec.settings.clone(),
             }),
             Change::RemoveClass { class, .. } => before(*class).cloned().map(Change::AddClass),
-            Change::SetQueue { class, .. } => before(*class)
-                .and_then(|spec| spec.queue.clone())
-                .map(|queue: QueueSpec| Change::SetQueue { class: *class, queue }),
+            Change::SetQueue { class, .. } => {
+                self.from.queue(*class).map(|queue| Change::SetQueue { class: *class, queue })
+            }
             Change::SetScheduler { class, .. } => self
                 .from
                 .spec

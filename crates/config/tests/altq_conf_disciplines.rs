@@ -317,6 +317,12 @@ fn other_conditioners() {
     let mut engine = Engine::new(&policy.links[1].spec).unwrap();
     engine.enqueue(0, 1, Packet { dscp: 46, ..Packet::new(0, 1000) });
     assert_eq!(engine.dequeue(0).unwrap().packet.dscp, 0);
+    // That of a root class without classes below it.
+    let sole = "interface em2 bandwidth 10M cbq no-control\n\
+        class cbq em2 root NULL pbandwidth 100 default cleardscp\n";
+    let mut engine = Engine::new(&parse(sole).links[0].spec).unwrap();
+    engine.enqueue(0, 0, Packet { dscp: 46, ..Packet::new(0, 1000) });
+    assert_eq!(engine.dequeue(0).unwrap().packet.dscp, 0);
 }
 
 /// The lines `red` and `rio` change the numbers of queues in the lines behind them.

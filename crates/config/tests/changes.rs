@@ -62,6 +62,26 @@ fn each_difference_is_one_change() {
     assert_eq!(changes(&from, &link(&POLICY.replace("10Mbit/s", "20Mbit/s"))).unwrap().len(), 4);
 }
 
+/// Without `queue`, a class has that of its scheduler.
+#[test]
+fn a_queue_that_is_not_written_any_more_is_changed_too() {
+    let text = "link wan { rate 10Mbit/s  scheduler jobs { limit 200 }
+        class a { priority 0  queue red { limit 50packets } }  class b { priority 1  default } }";
+    let queues = |after: &str| {
+        let to = link(after);
+        let found = changes(&link(text), &to).unwrap();
+        let queues = found.into_iter().filter_map(|change| match change {
+            Change::SetQueue { class, queue } => Some((class, queue)),
+            _ => None,
+        });
+        (queues.collect::<Vec<_>>(), to)
+    };
+    let (found, to) = queues(&text.replace("queue red { limit 50packets }", ""));
+    assert_eq!(found, [(1, to.queue(1).unwrap())]);
+    let (found, to) = queues(&text.replace("limit 200", "limit 1000"));
+    assert_eq!(found, [(2, to.queue(2).unwrap())]);
+}
+
 #[test]
 fn what_needs_a_new_start_is_said() {
     let from = link(POLICY);

@@ -64,11 +64,14 @@ impl File<'_> {
 
     /// Reads `[name NAME] [ruleno N]`.
     fn name_and_number(&mut self, words: &mut Words<'_>, interface: usize) -> Option<(Option<String>, u32)> {
-        let (mut name, mut number) = (None, 0);
+        let (mut name, mut number, mut seen) = (None, 0, Vec::new());
         loop {
             match words.peek(0).map(|span| (span, self.slice(span))) {
                 Some((span, "name")) => {
                     words.next();
+                    if !self.once(&mut seen, "name", span) {
+                        return None;
+                    }
                     let (text, at) = self.value(words, span, "a name", |word| Some(word.to_owned()))?;
                     let first =
                         self.interfaces[interface].filters.iter().find(|filter| filter.name.as_deref() == Some(&text));
@@ -81,6 +84,9 @@ impl File<'_> {
                 }
                 Some((span, "ruleno")) => {
                     words.next();
+                    if !self.once(&mut seen, "ruleno", span) {
+                        return None;
+                    }
                     let read = |word: &str| words::integer(word).and_then(|n| u32::try_from(n).ok());
                     number = self.value(words, span, "a number", read)?.0;
                 }

@@ -41,6 +41,8 @@ const LIMIT_WFQ: u32 = 65_536;
 /// The packets of all classes of jobs together, and the most of them.
 const LIMIT_JOBS: u32 = 200;
 const MOST_JOBS: u32 = 10_000;
+/// The most packets in the queue of an interface with blue, which searches it.
+const MOST_BLUE: u32 = 10_000;
 /// Blue's denominator of the probability, and its hold time in microseconds
 /// (docs/reference/altq.md 7.4).
 const MAXPMARK: u64 = 4000;
@@ -245,6 +247,13 @@ impl File<'_> {
                 good = false;
             }
             interface.scheduler.set("limit", Value::Int(limit.into()));
+        }
+        if discipline == Discipline::Blue && queue.limit.is_some_and(|limit| limit > MOST_BLUE) {
+            let place = interface.words.iter().find(|(word, _)| *word == "queue");
+            let at = place.map_or(interface.span, |(_, at)| *at);
+            let help = Some("lower `qlimit`".to_owned());
+            self.error("out-of-range", at, format!("blue holds at most {MOST_BLUE} packets"), help);
+            good = false;
         }
         if interface.no_tbr
             && let Some((_, size)) = interface.words.iter().find(|(word, _)| *word == "regulator")

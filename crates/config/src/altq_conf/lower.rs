@@ -83,6 +83,10 @@ impl Interface {
             } else if let Some(root) = specs.first_mut() {
                 // Packets that are sent to the root class wait in its queue.
                 root.queue = draft.queue;
+                // `cleardscp` of the root class holds for the link.
+                for (word, value) in draft.settings.iter().filter(|(word, _)| word.split(' ').next() == Some("meter")) {
+                    root.settings.set(word, value);
+                }
             }
         }
         let (mut rules, mut places) = (Vec::new(), Vec::new());
