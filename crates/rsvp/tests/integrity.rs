@@ -85,20 +85,23 @@ fn a_handshake() {
     let (peer, other) = (ip("10.0.0.1"), ip("10.0.0.2"));
     let at = |sequence| Signature { flags: 0, key_id: 1, sequence, digest_bytes: 16 };
     let challenge = Challenge { key_id: 1, cookie: 5_u64.to_be_bytes().to_vec() };
-    assert_eq!(peers.judge(0, peer, &at(10), true, 5), Verdict::Challenge(challenge.clone()));
+    assert_eq!(peers.judge(0, (peer, true), &at(10), true, 5), Verdict::Challenge(challenge.clone()));
     // No flood of challenges, and no second cookie.
-    assert_eq!(peers.judge(S / 2, peer, &at(11), true, 6), Verdict::Refuse(IntegrityError::Handshake));
-    assert_eq!(peers.judge(S, peer, &at(12), true, 7), Verdict::Challenge(challenge.clone()));
+    assert_eq!(peers.judge(S / 2, (peer, true), &at(11), true, 6), Verdict::Refuse(IntegrityError::Handshake));
+    assert_eq!(peers.judge(S, (peer, true), &at(12), true, 7), Verdict::Challenge(challenge.clone()));
     let wrong = Challenge { cookie: 6_u64.to_be_bytes().to_vec(), ..challenge.clone() };
     assert!(!peers.answered(peer, &at(13), &wrong));
     assert!(!peers.answered(other, &at(13), &challenge), "nobody asked");
     assert!(peers.answered(peer, &at(13), &challenge));
     assert!(!peers.answered(peer, &at(14), &challenge), "only once");
-    assert_eq!(peers.judge(S, peer, &at(12), true, 8), Verdict::Refuse(IntegrityError::Replayed));
-    assert_eq!(peers.judge(S, peer, &at(14), true, 8), Verdict::Accept);
+    assert_eq!(peers.judge(S, (peer, true), &at(12), true, 8), Verdict::Refuse(IntegrityError::Replayed));
+    assert_eq!(peers.judge(S, (peer, true), &at(14), true, 8), Verdict::Accept);
     // Without a handshake the first number is believed.
-    assert_eq!(peers.judge(S, other, &at(3), false, 0), Verdict::Accept);
-    assert_eq!(peers.judge(S, other, &at(3), false, 0), Verdict::Refuse(IntegrityError::Replayed));
+    assert_eq!(peers.judge(S, (other, true), &at(3), false, 0), Verdict::Accept);
+    assert_eq!(peers.judge(S, (other, true), &at(3), false, 0), Verdict::Refuse(IntegrityError::Replayed));
+    // What only seems to come from a neighbour shuts nothing else of it out.
+    assert_eq!(peers.judge(S, (other, false), &at(1000), false, 0), Verdict::Accept);
+    assert_eq!(peers.judge(S, (other, true), &at(4), false, 0), Verdict::Accept);
 }
 
 /// A router whose neighbour on [`IN`] has a key.

@@ -182,8 +182,8 @@ fn a_message_is_not_answered_by_hundreds() {
     let flows: Vec<(Tspec, &[Sender])> = all.chunks(1).map(|one| (usual(), one)).collect();
     assert_eq!(resv_err(&router.resv(OUT, session(5004), Style::Fixed, &flows)), (23, 0));
     assert_eq!(router.refused(Refusal::Limit), 1);
-    // As many as there may be senders are answered one by one.
-    assert_eq!(router.resv(OUT, session(5004), Style::Fixed, &flows[..64]).len(), 64);
+    // There is no path for any of the flows, which is said once.
+    assert_eq!(router.resv(OUT, session(5004), Style::Fixed, &flows[..64]).len(), 1);
 }
 
 /// A Resv may come by another interface than its handle names (RFC 2205 A.2), but a way without

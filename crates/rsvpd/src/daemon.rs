@@ -293,7 +293,15 @@ impl Daemon {
     /// reservations meanwhile.
     fn look(&mut self) -> Result<(), Error> {
         (self.look_at, self.looked) = (None, Instant::now());
-        let present = look(&self.settings.interfaces, &mut self.ways.0).map_err(failed)?;
+        let present = match look(&self.settings.interfaces, &mut self.ways.0) {
+            Ok(present) => present,
+            // An interface without an address may have another one in a moment.
+            Err((_, error)) if Errno::from_io_error(&error).is_none() => {
+                self.look_at = Some(self.looked + LOOK);
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error)),
+        };
         if present == self.present {
             self.act(|node, now, world| node.routes_changed(now, world));
             return Ok(());

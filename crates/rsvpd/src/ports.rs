@@ -139,9 +139,11 @@ impl Ports {
                 Packet { source: IpAddr::from(source), destination: IpAddr::from(destination), ttl, message: bytes }
             }),
         };
-        if let Some(Packet { source, destination, ttl, message }) = packet {
-            take(&Arrived { interface: port.index, source, destination, ttl, message });
-        }
+        // A packet that cannot be read, such as a fragment, counts as a malformed message.
+        let nobody = IpAddr::from([0; 4]);
+        let unread = Packet { source: nobody, destination: nobody, ttl: 0, message: &[] };
+        let Packet { source, destination, ttl, message } = packet.unwrap_or(unread);
+        take(&Arrived { interface: port.index, source, destination, ttl, message });
         true
     }
 

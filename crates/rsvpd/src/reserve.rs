@@ -49,6 +49,8 @@ pub struct Altq {
     paused: Option<Instant>,
     /// altq's numbers and classes of the reservations that this daemon has made.
     numbers: BTreeMap<String, (u64, String)>,
+    /// Reservations that were given up while altq did not answer: they are given up when it does.
+    owed: BTreeSet<String>,
     offers: BTreeMap<u32, (Instant, f32)>,
     /// The connection on which altq tells what happens, with what has come of the next line.
     watch: Option<(UnixStream, Lines)>,
@@ -146,6 +148,7 @@ impl Altq {
             client: None,
             paused: None,
             numbers: BTreeMap::new(),
+            owed: BTreeSet::new(),
             offers: BTreeMap::new(),
             watch: None,
             answers: None,
@@ -215,6 +218,7 @@ impl Altq {
             },
         };
         let json = self.ask(op, &asked).map_err(failed)?;
+        self.owed.remove(&reservation.key);
         let answer = read(&json)?;
         if !answer.granted {
             let reason = answer.reason.unwrap_or_default();
@@ -275,6 +279,11 @@ impl Altq {
 
     /// Takes what altq has told: the reservations that it has taken away.
     pub fn take(&mut self) -> Vec<Withdrawn> {
+        if !self.owed.is_empty() && self.paused.is_none_or(|until| Instant::now() >= until) {
+            for key in std::mem::take(&mut self.owed) {
+                self.del(0, &key);
+            }
+        }
         let Some((stream, lines)) = &mut self.watch else { return Vec::new() };
         let mut told: Vec<Told> = Vec::new();
         let mut piece = [0_u8; 16 << 10];
@@ -353,8 +362,9 @@ impl Admission for Altq {
 
     fn del(&mut self, _now: u64, key: &str) {
         self.numbers.remove(key);
-        // If altq is away, it ends by itself.
-        let _ = self.ask("reserve.del", &Named { key });
+        if self.ask("reserve.del", &Named { key }).is_err_and(|fault| fault.code == Code::Failed) {
+            self.owed.insert(key.to_owned());
+        }
     }
 
     fn offer(&mut self, interface: u32) -> Offer {

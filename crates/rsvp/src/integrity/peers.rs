@@ -8,7 +8,7 @@ use super::digest::{IntegrityError, Signature};
 use super::window::Window;
 use crate::wire::Challenge;
 
-/// The most neighbours, each counted once for each key, whose numbers are kept. Only holders of a
+/// The most neighbours, each counted up to twice for each key, whose numbers are kept. Only holders of a
 /// key can make an entry.
 const MOST: usize = 4096;
 
@@ -34,20 +34,32 @@ pub enum Verdict {
     Refuse(IntegrityError),
 }
 
-/// The neighbours, by address and key.
+/// The neighbours, by address, key, and whether the message names its hop. What names none (PathErr,
+/// ResvConf) is known by its source address alone, which no digest covers: a neighbour's message
+/// could be brought here under another one's address, and its number must not shut out what that one
+/// sends of state.
 #[derive(Debug, Clone, Default)]
 pub struct Peers {
-    known: BTreeMap<(IpAddr, u64), Peer>,
+    known: BTreeMap<(IpAddr, u64, bool), Peer>,
 }
 
 impl Peers {
-    /// Judges a message whose digest is right. With `handshake` a neighbour that was never heard is
+    /// Judges a message whose digest is right, from this neighbour, which it names itself (true) or
+    /// which is its source address (false). With `handshake` a neighbour that was never heard is
     /// challenged first; without it its first number is believed, which lets a recorded message in
     /// once after a restart (RFC 2747 4.2). `cookie` is a number that was never used before.
-    pub fn judge(&mut self, now: u64, peer: IpAddr, signature: &Signature, handshake: bool, cookie: u64) -> Verdict {
+    pub fn judge(
+        &mut self,
+        now: u64,
+        (peer, is_named): (IpAddr, bool),
+        signature: &Signature,
+        handshake: bool,
+        cookie: u64,
+    ) -> Verdict {
         let key_id = signature.key_id;
         let full = self.known.len() >= MOST;
-        match self.known.get_mut(&(peer, key_id)) {
+        let place = (peer, key_id, is_named);
+        match self.known.get_mut(&place) {
             Some(Peer::Known(window)) => {
                 if window.take(signature.sequence) {
                     Verdict::Accept
@@ -66,11 +78,11 @@ impl Peers {
             None if full => Verdict::Refuse(IntegrityError::Handshake),
             None if handshake => {
                 let cookie = cookie.to_be_bytes();
-                self.known.insert((peer, key_id), Peer::Challenged(now, cookie));
+                self.known.insert(place, Peer::Challenged(now, cookie));
                 Verdict::Challenge(Challenge { key_id, cookie: cookie.to_vec() })
             }
             None => {
-                self.known.insert((peer, key_id), Peer::Known(Window::starting_at(signature.sequence)));
+                self.known.insert(place, Peer::Known(Window::starting_at(signature.sequence)));
                 Verdict::Accept
             }
         }
@@ -79,13 +91,15 @@ impl Peers {
     /// Takes the answer to a challenge, whose digest is right. Its number becomes the first one
     /// known, if the cookie is the one that was sent.
     pub fn answered(&mut self, peer: IpAddr, signature: &Signature, answer: &Challenge) -> bool {
-        let key = (peer, signature.key_id);
-        let right = matches!(self.known.get(&key), Some(Peer::Challenged(_, cookie)) if cookie[..] == answer.cookie[..])
-            && answer.key_id == signature.key_id;
-        if right {
-            self.known.insert(key, Peer::Known(Window::starting_at(signature.sequence)));
+        let is_asked = |known: &Peer| matches!(known, Peer::Challenged(_, cookie) if cookie[..] == answer.cookie[..]);
+        for is_named in [true, false] {
+            let place = (peer, signature.key_id, is_named);
+            if answer.key_id == signature.key_id && self.known.get(&place).is_some_and(is_asked) {
+                self.known.insert(place, Peer::Known(Window::starting_at(signature.sequence)));
+                return true;
+            }
         }
-        right
+        false
     }
 
     /// Whether a challenge is one of this node's own that waits for its answer. It must not be

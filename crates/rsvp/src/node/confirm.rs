@@ -2,37 +2,54 @@
 //! A request that is passed upstream takes the wish with it; where it ends, or changes nothing, the
 //! node answers.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use super::Node;
 use super::counters::Refusal;
 use super::event::{Arrived, Event};
-use super::state::LOCAL;
+use super::state::{LOCAL, State};
+use super::upstream::FLOWS;
 use super::world::{Route, World};
-use crate::wire::{ErrorSpec, Message, ResvConf, Session};
+use crate::merge;
+use crate::wire::{ErrorSpec, Flow, Message, ResvConf, Sender, Session, Style, is_unicast};
 
 impl Node {
-    /// Answers the wishes that did not go upstream.
+    /// Answers the wishes that did not go upstream, one message for all flows of a receiver. The
+    /// wish of a request that is blockaded is dropped (RFC 2205 3.1.4).
     pub(super) fn confirm(&mut self, session: Session) {
-        let Some(state) = self.sessions.get_mut(&session) else {
+        let Some(State { requests, blockades, .. }) = self.sessions.get_mut(&session) else {
             return;
         };
-        let mut answers = Vec::new();
-        for (key, rsb) in &mut state.requests {
-            if let Some(receiver) = rsb.confirm.take() {
-                answers.push((*key, receiver, rsb.wanted.style, rsb.wanted.flow()));
+        let mut answers: BTreeMap<(u32, IpAddr), (Style, Vec<Flow>)> = BTreeMap::new();
+        for (key, rsb) in requests {
+            let Some(receiver) = rsb.confirm.take() else {
+                continue;
+            };
+            let is_refused = |sender: &Sender| {
+                blockades.get(sender).is_some_and(|there| merge::is_blockaded(&there.refused, &rsb.wanted.tspec))
+            };
+            let may_be_told = key.interface == LOCAL || is_unicast(receiver);
+            if may_be_told && !rsb.wanted.filters.iter().any(is_refused) {
+                let answer = answers.entry((key.interface, receiver));
+                answer.or_insert_with(|| (rsb.wanted.style, Vec::new())).1.push(rsb.wanted.flow());
             }
         }
-        for (key, receiver, style, flow) in answers {
-            if key.interface == LOCAL {
+        for ((interface, receiver), (style, flows)) in answers {
+            if interface == LOCAL {
                 self.tell(Event::Confirmed { session, by: receiver });
                 continue;
             }
-            let own = self.config.interface(key.interface).and_then(|interface| interface.own(receiver));
+            let own = self.config.interface(interface).and_then(|interface| interface.own(receiver));
             let Some(node) = own else {
                 continue;
             };
             let error = ErrorSpec { node, flags: 0, code: 0, value: 0 };
-            let message = Message::ResvConf(ResvConf { session, error, receiver, style, flows: vec![flow] });
-            self.send_confirmation(key.interface, receiver, super::send::TTL, &message);
+            for flows in flows.chunks(FLOWS) {
+                let flows = flows.to_vec();
+                let message = Message::ResvConf(ResvConf { session, error, receiver, style, flows });
+                self.send_confirmation(interface, receiver, super::send::TTL, &message);
+            }
         }
     }
 
@@ -58,7 +75,9 @@ impl Node {
             return Err(Refusal::Ttl);
         }
         match world.routes.route(conf.receiver) {
-            Route::Interface(interface) if interface != arrived.interface => {
+            Route::Interface(interface)
+                if interface != arrived.interface && self.config.interface(interface).is_some() =>
+            {
                 let receiver = conf.receiver;
                 self.send_confirmation(interface, receiver, arrived.ttl - 1, &Message::ResvConf(conf));
                 Ok(())

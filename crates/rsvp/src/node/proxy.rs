@@ -130,11 +130,18 @@ impl Node {
         if style == Style::Wildcard || state.style().is_some_and(|there| there != style) {
             return Err(ProxyError::Style);
         }
-        if filters.is_empty() || !filters.iter().all(|sender| state.is_live(LOCAL, sender)) {
+        // Where senders share a reservation, it is made as soon as one of them has a path, as for a
+        // Resv that names them all.
+        let is_live = |sender: &Sender| state.is_live(LOCAL, sender);
+        let enough = if style == Style::Fixed { filters.iter().all(is_live) } else { filters.iter().any(is_live) };
+        if filters.is_empty() || !enough {
             return Err(ProxyError::NoPath);
         }
+        if filters.len() > self.config.limits.senders {
+            return Err(ProxyError::Limit);
+        }
         // The confirmation comes to this node's address on the way to the sender.
-        let first = filters.first().and_then(|sender| state.paths.get(sender)).map(|psb| psb.previous);
+        let first = filters.iter().find_map(|sender| state.paths.get(sender)).map(|psb| psb.previous);
         let own = first.and_then(|phop| self.config.interface(phop.interface)?.own(session.address));
         let confirm = if confirm { own.or(Some(nobody(session.address))) } else { None };
         let mut filters = filters.to_vec();

@@ -115,7 +115,8 @@ impl Node {
         }
         let handshake = neighbour.handshake;
         let cookie = if handshake { (world.random)() } else { 0 };
-        match self.peers.judge(now, peer, &signature, handshake, cookie) {
+        let is_named = !matches!(header.kind, kind::PATH_ERR | kind::RESV_CONF);
+        match self.peers.judge(now, (peer, is_named), &signature, handshake, cookie) {
             Verdict::Accept => Ok(()),
             Verdict::Refuse(error) => Err(error.into()),
             Verdict::Challenge(challenge) => {

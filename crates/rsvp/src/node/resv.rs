@@ -53,9 +53,20 @@ impl Node {
         }
         let mut result = self.check_style(&asked, &resv.flows);
         if result.is_ok() {
+            let mut refused: Option<Flowspec> = None;
             for flow in resv.flows {
+                // A flowspec that stands for several flows, and is refused for itself, is answered
+                // once: the answers must not be many times as long as the message.
+                if refused.as_ref() == Some(&flow.flowspec) {
+                    continue;
+                }
+                let flowspec = flow.flowspec.clone();
                 // The first refusal is counted; each one was answered.
-                result = result.and(self.on_flow(now, world, &asked, flow));
+                let one = self.on_flow(now, world, &asked, flow);
+                if matches!(one, Err(Refusal::Service | Refusal::Values)) {
+                    refused = Some(flowspec);
+                }
+                result = result.and(one);
             }
         }
         self.sync(now, world, resv.session);
@@ -77,7 +88,8 @@ impl Node {
             Some(_) if asked.style == Style::Wildcard => (code::UNKNOWN_STYLE, 0, Refusal::Style),
             Some(_) => return Ok(()),
         };
-        for flow in flows {
+        // All flows have the same error, so the first is answered for all.
+        if let Some(flow) = flows.first() {
             self.refuse_flow(asked, flow.clone(), (code, value, 0));
         }
         Err(why)
@@ -202,6 +214,14 @@ impl Node {
         let Some((wanted, lifetime)) = rsb.and_then(|rsb| Some((rsb.waiting.take()?, rsb.lifetime))) else {
             return;
         };
+        let is_live =
+            |sender: &Sender| self.sessions.get(&session).is_some_and(|state| state.is_live(key.interface, sender));
+        if !wanted.filters.iter().any(is_live) {
+            // The sender has gone or moved. What was reserved stays until the receiver's next Resv,
+            // as if this change had not been asked for.
+            self.counters.refuse(Refusal::Branch);
+            return;
+        }
         let (style, flow) = (wanted.style, wanted.flow());
         if let Err(not) = self.request(now, world, session, key, (wanted, lifetime)) {
             self.counters.refuse(Refusal::Admission);

@@ -13,7 +13,7 @@ use crate::wire::{Flow, Flowspec, Hop, Message, Resv, ResvTear, Sender, Session,
 
 /// The most flow descriptors of a Resv in FF. More go in several messages, so that none becomes
 /// larger than an Ethernet frame: 16 of 60 bytes (IPv6) and about 150 bytes beside.
-const FLOWS: usize = 16;
+pub(super) const FLOWS: usize = 16;
 
 /// The merge of all requests for a sender, without those that are blockaded (RFC 2205 3.5).
 fn merged(state: &State, sender: &Sender) -> Option<Tspec> {
@@ -104,8 +104,10 @@ impl Node {
         let mut confirm = None;
         let asked = senders(&upstream.flows);
         for rsb in state.requests.values_mut() {
-            if confirm.is_none() && rsb.wanted.filters.iter().any(|sender| asked.contains(sender)) {
-                confirm = rsb.confirm.take();
+            let is_asked = rsb.wanted.filters.iter().any(|sender| asked.contains(sender));
+            // A message has room for one wish; requests with the same one go with it.
+            if is_asked && (confirm.is_none() || rsb.confirm == confirm) {
+                confirm = rsb.confirm.take().or(confirm);
             }
         }
         let interface = self.config.interface(phop.interface);
@@ -135,8 +137,11 @@ impl Node {
         let own = self.config.interface(phop.interface).and_then(|interface| interface.own(phop.address));
         if let Some(own) = own {
             let hop = Hop { address: own, handle: phop.handle };
-            let message = Message::ResvTear(ResvTear { session, hop, scope: Vec::new(), style, filters });
-            self.send(phop.interface, phop.address, &message);
+            for filters in filters.chunks(FLOWS) {
+                let filters = filters.to_vec();
+                let message = Message::ResvTear(ResvTear { session, hop, scope: Vec::new(), style, filters });
+                self.send(phop.interface, phop.address, &message);
+            }
         }
     }
 
