@@ -137,10 +137,11 @@ impl Census {
         wire_bytes: impl Fn(ClassId) -> Option<u64>,
         most: usize,
     ) -> Option<Counted> {
-        let Begun { at, classes, flows, .. } = self.begun.as_mut()?;
+        // Counters come back soon after they are handed over, and are needed before the next count.
         if let Some(watched) = &mut self.flows {
             watched.take_back();
         }
+        let Begun { at, classes, flows, .. } = self.begun.as_mut()?;
         let all = engine.numbers();
         classes.reserve_exact(all.saturating_sub(classes.len()));
         for class in classes.len()..all.min(classes.len().saturating_add(most)) {

@@ -295,6 +295,12 @@ impl Monitor {
         // Each class's counters are added to it and subtracted from the class above, so what is
         // left is the class's own. Sums may wrap in between; the result is still right.
         for class in 0..points.len() {
+            if class != ROOT as usize && self.tree.name(class as ClassId).is_empty() {
+                // A number that no class has any more; what that class did is counted above it. The
+                // counters may still be those from just before its end.
+                self.before[class] = of(class);
+                continue;
+            }
             let (new, old) = (of(class), self.before[class]);
             let old = if is_anew || is_less(&new, &old) { Counters::default() } else { old };
             let more = [
@@ -395,7 +401,9 @@ impl Monitor {
         let summary = Summary::merged(pieces, COUNTERS);
         let listed: Amount = summary.listed().iter().map(|counted| counted.at_least).sum();
         let total = frame.row(class).map_or(listed, |row| Amount::new(row.total.sent_bytes, row.total.sent_packets));
-        Flows { others: total.less(listed), summary }
+        // Packets that were not counted by flow may belong to any of them.
+        let missing = total.less(summary.total());
+        Flows { others: total.less(listed), summary: summary.unsure(missing) }
     }
 
     /// What each of these classes got, with all classes below it, in each of the last `seconds`

@@ -67,6 +67,17 @@ impl<K: Copy + Ord> Summary<K> {
         self.total.less(self.listed.iter().map(|counted| counted.at_least).sum())
     }
 
+    /// The same, if so much more was sent of which no flow is known.
+    #[must_use]
+    pub fn unsure(mut self, more: Amount) -> Summary<K> {
+        for counted in &mut self.listed {
+            counted.error += more;
+        }
+        self.total += more;
+        self.floor += more;
+        self
+    }
+
     /// True if there was nothing.
     pub fn is_empty(&self) -> bool {
         self.total.is_zero()

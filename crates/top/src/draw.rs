@@ -319,6 +319,7 @@ pub(crate) fn flows(screen: &Screen, buffer: &mut Buffer, area: Rect) {
     }
     others.0 += class.flows.iter().skip(shown).map(|flow| flow.bytes_at_least).sum::<u64>();
     let text = match class.other_bytes {
+        None if screen.is_past => "the history has no flows".to_owned(),
         None => "waiting for the flows of this class".to_owned(),
         Some(_) => format!(
             "{:name$} {:<5} {:>4} {:>7} {:>7} {:>6}",

@@ -81,6 +81,8 @@ pub struct Screen {
     pub help: bool,
     /// True while a filter is typed.
     pub typing: bool,
+    /// True if the figures are those of the past, which has no flows.
+    pub is_past: bool,
     /// What is wrong, in place of the line of keys.
     pub trouble: Option<String>,
     /// The first visible row of the table.

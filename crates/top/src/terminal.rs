@@ -98,16 +98,24 @@ fn next() -> io::Result<Option<Option<Key>>> {
     })
 }
 
-/// Shows the screen until its user ends it, or until it is certain that there will never be
-/// figures. `ask` is called when another document is needed.
+/// Shows the screen until its user ends it, until `ended` is true, or until it is certain that there
+/// will never be figures. `ask` is called when another document is needed.
 ///
 /// # Errors
 /// Those of the terminal.
-pub fn show(screen: &mut Screen, news: &Receiver<News>, mut ask: impl FnMut(&Screen)) -> io::Result<()> {
+pub fn show(
+    screen: &mut Screen,
+    news: &Receiver<News>,
+    ended: impl Fn() -> bool,
+    mut ask: impl FnMut(&Screen),
+) -> io::Result<()> {
     let mut shown = Shown::new()?;
     let mut anew = true;
     let mut last: Option<Traffic> = None;
     loop {
+        if ended() {
+            return Ok(());
+        }
         loop {
             match news.try_recv() {
                 Ok(News::Top(document)) => {
@@ -135,6 +143,8 @@ pub fn show(screen: &mut Screen, news: &Receiver<News>, mut ask: impl FnMut(&Scr
             None => {}
             Some(None) => anew = true,
             Some(Some(Key::Char('\u{3}'))) => return Ok(()),
+            // The screen of an interface has no classes, so it has no other keys.
+            Some(Some(key)) if last.is_some() && !matches!(key, Key::Char('q' | 'w' | 'p')) => {}
             Some(Some(key)) => match screen.key(key) {
                 Act::Quit => return Ok(()),
                 Act::Nothing => {}

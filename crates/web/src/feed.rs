@@ -231,7 +231,9 @@ impl Feed {
     /// Adds a step to the history of a link.
     fn keep(&self, board: &Board, link: &stat::Link, links: usize, watch: &Watch, step: &Step) {
         let mut known = board.lock();
-        let past = known.pasts.entry(link.name.clone()).or_insert_with(|| Past::new(self.memory / links.max(1)));
+        let limit = self.memory / links.max(1);
+        let past = known.pasts.entry(link.name.clone()).or_insert_with(|| Past::new(limit));
+        past.bound(limit);
         past.push(watch.classes(), step, link.unix_ns);
     }
 

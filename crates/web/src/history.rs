@@ -81,6 +81,14 @@ impl Past {
         }
     }
 
+    /// From now on it takes at most `limit` bytes.
+    pub fn bound(&mut self, limit: usize) {
+        if limit != self.limit {
+            self.limit = limit;
+            self.history.renumber(self.names.clone(), limit);
+        }
+    }
+
     /// Bytes that points take.
     pub fn memory(&self) -> usize {
         self.history.memory()

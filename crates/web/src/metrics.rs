@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
-use altq_control::document::BYPASS;
+use altq_control::document::{BLOCKED, BYPASS};
 use altq_engine::units::Nanos;
 
 use crate::frame::Frame;
@@ -176,6 +176,11 @@ fn status(writer: &mut Writer, frame: &Frame) {
     for link in &status.links {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_bypass_active", labels, Number::Whole(u64::from(link.state == BYPASS)));
+    }
+    writer.family("altq_blocked_active", Kind::Gauge, "", "1 if no packets of the link pass.");
+    for link in &status.links {
+        let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
+        writer.sample("altq_blocked_active", labels, Number::Whole(u64::from(link.state == BLOCKED)));
     }
     writer.family("altq_config_drift", Kind::Gauge, "", "In how many places the kernel shows other settings.");
     for link in &status.links {
@@ -389,6 +394,7 @@ mod tests {
             "altq_control_up 1",
             r#"altq_bypass_active{link="wan"} 1"#,
             r#"altq_bypass_active{link="k"} 0"#,
+            r#"altq_blocked_active{link="wan"} 0"#,
             r#"altq_config_drift{link="k"} 2"#,
             r#"altq_reservation_active{link="wan",class="res"} 6"#,
             r#"altq_timer_late_seconds{link="wan",quantile="0.99"} 0.000001400"#,

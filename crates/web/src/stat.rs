@@ -22,6 +22,9 @@ pub struct Link {
     pub name: String,
     /// When its counters were read, on the loop's clock (CLOCK_MONOTONIC).
     pub at_ns: Nanos,
+    /// The time since they were read before.
+    #[serde(default)]
+    pub interval_ns: Nanos,
     /// The same moment in ns since 1970.
     #[serde(default)]
     pub unix_ns: u64,

@@ -164,7 +164,9 @@ impl Watch {
         let (points, rows) = figures(&classes, link, &more, time);
         let changed = (0..).zip(rows.iter()).filter(|(at, row)| self.rows.get(*at as usize) != Some(*row));
         let changed = changed.map(|(at, _)| at).collect();
-        let step = (0 < time && time <= HOLE).then_some(Step { from: self.at, to: link.at_ns, points });
+        // With a long `--interval` two answers lie far apart.
+        let longest = HOLE.max(link.interval_ns.saturating_mul(2));
+        let step = (0 < time && time <= longest).then_some(Step { from: self.at, to: link.at_ns, points });
         if !same {
             self.classes = Arc::new(classes);
         }

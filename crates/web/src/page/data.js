@@ -7,6 +7,9 @@ const NOTHING = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ""];
 
 const state = { links: new Map(), link: null, error: null, unknown: false, marks: [], heard: 0, lost: false, full: false, now: Date.now() };
 
+/// True if altq does not shape a link: its packets pass unshaped, or do not pass at all.
+const isOff = link => link.state === "bypass" || link.state === "blocked";
+
 /// Takes an event. Returns whether the classes have changed.
 function take(doc, whole) {
   state.error = doc.error;

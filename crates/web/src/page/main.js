@@ -23,7 +23,7 @@ function drawHead() {
     buttons.said = text;
     buttons.replaceChildren(...links.map(link => {
       const button = el("button", "", link.name);
-      if (link.state === "bypass") button.append(el("span", "bad", " ⚠"));
+      if (isOff(link)) button.append(el("span", "bad", " ⚠"));
       button.setAttribute("aria-pressed", link.name === state.link);
       button.addEventListener("click", () => openLink(link.name));
       return button;
@@ -35,7 +35,7 @@ function drawHead() {
     const root = link.classes[0];
     if (links.length < 2) said.append(el("strong", "", link.name), " ");
     if (root) said.append(rate(root.row[GOT]) + " of " + rate(root.asked ?? root.ceiling ?? 0) + " ");
-    const kind = state.unknown ? "none" : link.state === "bypass" ? "bad" : "good";
+    const kind = state.unknown ? "none" : isOff(link) ? "bad" : "good";
     said.append(el("span", "tag " + kind, state.unknown ? "UNKNOWN" : link.state.toUpperCase()));
     if (!state.unknown) said.append(el("span", "quiet", " since " + ago(link.since) + ", by " + link.path));
   }
@@ -45,14 +45,15 @@ function drawHead() {
 /// Shows what is wrong. Screen readers read it when it begins, not each second.
 function drawAlerts(silent) {
   const alerts = [], links = [...state.links.values()];
-  const bypass = state.unknown ? [] : links.filter(link => link.state === "bypass");
-  for (const link of bypass) {
-    alerts.push(["bypass", "⚠ BYPASS: packets of link " + link.name + " pass unshaped since "
+  const off = state.unknown ? [] : links.filter(isOff);
+  for (const link of off) {
+    const [word, does] = link.state === "blocked" ? ["BLOCKED", "do not pass"] : ["BYPASS", "pass unshaped"];
+    alerts.push(["bypass", "⚠ " + word + ": packets of link " + link.name + " " + does + " since "
       + clock(state.now - link.since * 1000, false) + (link.reason ? ": " + link.reason : "")]);
   }
   if (state.full) alerts.push(["note", "As many pages are open as altq web tells of changes; this one tries again."]);
   else if (silent) alerts.push(["note", "No connection to altq web. The figures below are those of the last answer."]);
-  else if (state.error && !bypass.length) alerts.push(["note", state.error]);
+  else if (state.error && !off.length) alerts.push(["note", state.error]);
   for (const link of links) {
     for (const what of link.drift) alerts.push(["note", "Link " + link.name + " differs from what was asked for: " + what]);
   }
@@ -62,7 +63,7 @@ function drawAlerts(silent) {
     box.replaceChildren(...alerts.map(([kind, text]) => el("p", kind, text)));
     box.hidden = !alerts.length;
   }
-  document.title = (bypass.length ? "⚠ BYPASS – " : "") + (state.link ? state.link + " – " : "") + "altq";
+  document.title = (off.length ? "⚠ " + off[0].state.toUpperCase() + " – " : "") + (state.link ? state.link + " – " : "") + "altq";
 }
 
 function drawLive() {

@@ -131,8 +131,9 @@ function drawRow(row, one, at, link, selected) {
   drawBar(part, one, link);
 }
 
-/// True if packets have waited longer than the policy promises.
-const isLate = one => one.bound !== null && one.row[P99] > one.bound;
+/// True if packets have waited longer than the policy promises. The percentile of a histogram and the
+/// loop's timers are allowed a sixteenth and a millisecond, as in `altq report`.
+const isLate = one => one.bound !== null && one.row[P99] > one.bound * 17 / 16 + 1e6;
 
 function drawBar(part, one, link) {
   const now = one.row, asked = one.asked ?? 0, whole = link.classes[0].asked || link.classes[0].ceiling || 1;

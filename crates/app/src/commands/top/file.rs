@@ -254,6 +254,8 @@ fn screen(args: &Args, capture: &Capture, mut sorted: Sorted) -> anyhow::Result<
     let mut screen = super::screen::screen(args);
     let chosen = Mutex::new((args.window, None::<String>));
     let look = || chosen.lock().unwrap_or_else(PoisonError::into_inner);
+    let signals = altq_dataplane::signal::Watch::new().context("signals cannot be watched")?;
+    let ended = || signals.seen();
     std::thread::scope(|scope| {
         let (news, shown) = mpsc::channel();
         let look = &look;
@@ -270,7 +272,7 @@ fn screen(args: &Args, capture: &Capture, mut sorted: Sorted) -> anyhow::Result<
                 }
             })
         });
-        let result = show(&mut screen, &shown, |screen| {
+        let result = show(&mut screen, &shown, ended, |screen| {
             let window = super::screen::seconds(screen.window);
             *look() = (window, screen.chosen_class().map(|class| class.name.clone()));
         });

@@ -2,10 +2,13 @@
 
 use std::io::BufRead;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use altq_control::client::Client;
+use altq_dataplane::signal::Watch;
 use altq_monitor::document::Top;
 use altq_monitor::view::Sort;
 use altq_monitor::{View, Window};
@@ -67,6 +70,7 @@ pub fn screen(args: &Args) -> Screen {
     };
     let mut screen = Screen::new(look(args), view, window);
     screen.chosen.clone_from(&args.class);
+    screen.is_past = args.at.is_some();
     screen
 }
 
@@ -117,11 +121,13 @@ pub fn local(args: &Args, client: Client, mut wanted: Wanted, first: Top) -> any
     let mut screen = screen(args);
     screen.take(first).context("the classes are no tree")?;
     wanted.class = screen.chosen_class().map(|class| class.name.clone());
+    let signals = Watch::new().context("signals cannot be watched")?;
     std::thread::scope(|scope| {
         let (news, shown) = channel();
         let (ask, asked) = channel();
         scope.spawn(move || ask_again(args, client, wanted, &asked, &news));
-        let result = show(&mut screen, &shown, |screen| {
+        let ended = || signals.seen();
+        let result = show(&mut screen, &shown, ended, |screen| {
             // It may have ended.
             let _ = ask.send((screen.window, screen.chosen_class().map(|class| class.name.clone())));
         });
@@ -173,9 +179,11 @@ fn ask_again(
 pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     let mut screen = screen(args);
     let mut window = screen.window;
+    let signals = Watch::new().context("signals cannot be watched")?;
+    let ended = || signals.seen();
     let (news, shown) = channel();
     let mut running = Some(listen(args, host, window, news.clone())?);
-    show(&mut screen, &shown, |screen| {
+    show(&mut screen, &shown, ended, |screen| {
         if screen.window != window {
             window = screen.window;
             // The old one must end first: its documents have the old window.
@@ -192,12 +200,17 @@ pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
 }
 
 /// Ends the reader of another host's figures when it is dropped.
-struct Listening(OwnedFd);
+struct Listening {
+    process: OwnedFd,
+    /// Set before it is ended: then its end is no trouble.
+    is_over: Arc<AtomicBool>,
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
         // Its thread waits for its end. An error means that it has ended already.
-        let _ = pidfd_send_signal(&self.0, Signal::TERM);
+        let _ = pidfd_send_signal(&self.process, Signal::TERM);
     }
 }
 
@@ -205,7 +218,8 @@ impl Drop for Listening {
 fn listen(args: &Args, host: &str, window: Window, news: Sender<News>) -> anyhow::Result<Listening> {
     let (remote, out) = Remote::start(args, host, seconds(window), args.at.is_none())?;
     let process = remote.process().context("ssh has ended")?;
-    let host = host.to_owned();
+    let (host, is_over) = (host.to_owned(), Arc::new(AtomicBool::new(false)));
+    let over = is_over.clone();
     std::thread::spawn(move || {
         for line in out.lines().map_while(Result::ok) {
             let told = match serde_json::from_str(&line) {
@@ -217,7 +231,9 @@ fn listen(args: &Args, host: &str, window: Window, news: Sender<News>) -> anyhow
             }
         }
         let (_, said) = remote.ended();
-        let _ = news.send(News::Trouble(format!("{host}: {said}")));
+        if !over.load(Ordering::Relaxed) {
+            let _ = news.send(News::Trouble(format!("{host}: {said}")));
+        }
     });
-    Ok(Listening(process))
+    Ok(Listening { process, is_over })
 }

@@ -158,6 +158,8 @@ fn screen(args: &Args, of: &str, feed: impl FnOnce(Show<'_>) -> anyhow::Result<(
     use altq_top::traffic::Traffic;
     let mut screen = super::screen::screen(args);
     let seconds = AtomicU32::new(args.window);
+    let signals = altq_dataplane::signal::Watch::new().context("signals cannot be watched")?;
+    let ended = || signals.seen();
     std::thread::scope(|scope| {
         let (news, received) = std::sync::mpsc::channel();
         let seconds = &seconds;
@@ -171,7 +173,7 @@ fn screen(args: &Args, of: &str, feed: impl FnOnce(Show<'_>) -> anyhow::Result<(
             }
             result
         });
-        let shown = show(&mut screen, &received, |screen| {
+        let shown = show(&mut screen, &received, ended, |screen| {
             let window = [1, 10, 60].into_iter().find(|seconds| window(*seconds) == screen.window);
             seconds.store(window.unwrap_or(1), Ordering::Relaxed);
         });

@@ -170,7 +170,10 @@ impl Remote {
         let mut command = Command::new("ssh");
         // The other host's shell reads these words: all of them are checked names and numbers.
         command.args(["-o", "BatchMode=yes", "--", host, "altq", "top", "--json", "--window", &window.to_string()]);
-        for (option, value) in [("--link", &args.link), ("--class", &args.class)] {
+        // On a screen another class may be chosen later; a host that was asked for the flows of one
+        // class would go on sending those alone.
+        let class = if args.form() == Form::Screen { &None } else { &args.class };
+        for (option, value) in [("--link", &args.link), ("--class", class)] {
             if let Some(value) = value {
                 command.arg(format!("{option}={value}"));
             }
