@@ -1,5 +1,8 @@
 //! `altq`: say who gets how much of a link, and see that it is so.
 
+#[macro_use]
+mod say;
+
 #[cfg(feature = "experiments")]
 mod case_result;
 #[cfg(feature = "experiments")]

@@ -211,10 +211,19 @@ fn usual(entry: &schedule::Entry, at: usize, rate: &str) -> String {
         Role::Borrow if at < 2 => Some((*word).into()),
         Role::CeilingOrGuarantee if at < 2 => Some(format!("{word} 9Mbit/s")),
         Role::Priority => Some(format!("{word} {}", at + 1)),
-        Role::Weight if !rates => Some(format!("{word} {}", 1500 + 1000 * at)),
+        Role::Weight if !rates => Some(format!("{word} {}", weight(entry, word, at))),
         _ => None,
     });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// A weight of the class at this place, within what the word allows.
+fn weight(entry: &schedule::Entry, word: &str, at: usize) -> u64 {
+    let wanted = 1500 + 1000 * at as u64;
+    match entry.words.iter().find(|known| known.name == word).map(|known| known.kind) {
+        Some(Kind::Int { min, max } | Kind::Bytes { min, max }) if wanted > max => (min + at as u64).min(max),
+        _ => wanted,
+    }
 }
 
 /// Three classes with typical words, and with `more` in each.

@@ -317,6 +317,9 @@ fn a_guard_takes_a_change_back() {
     let slow = POLICY.replace("class calls { share 20%  borrow }", "class calls { rate 100kbit/s }");
     let held = running.apply(POLICY, &["--guard", "class calls p99 < 1s", "--guard-for", "300ms"]);
     assert_eq!(held.status.code(), Some(0), "{}", err(&held));
+    let unknown = running.apply(&slow, &["--guard", "class call p99 < 1s"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", err(&unknown));
+    assert!(err(&unknown).contains("has the class `call` of a guard"), "{}", err(&unknown));
     // 300 datagrams of 500 bytes at once need 12 seconds at 100 kbit/s.
     let flood = |stop: &std::sync::atomic::AtomicBool| {
         let socket = world.left.run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();

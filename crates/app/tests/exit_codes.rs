@@ -55,6 +55,17 @@ fn run(who: As, folder: &PathBuf, args: &[&str]) -> Option<Output> {
     command.output().ok()
 }
 
+/// Nothing can be written to standard error: the exit code is what it would have been.
+#[test]
+fn a_full_disk_under_the_log_is_no_panic() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
+        return eprintln!("SKIPPED: this host has no /dev/full");
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+    command.args(["check", "no-such-policy.altq"]).stdin(Stdio::null()).stderr(full);
+    assert_eq!(command.status().unwrap().code(), Some(2));
+}
+
 #[test]
 fn a_missing_right_is_6_and_a_missing_capability_7() {
     let folder = std::env::temp_dir().join(format!("altq-exit-codes-{}", std::process::id()));

@@ -43,7 +43,7 @@ pub enum Error {
         state: &'static str,
     },
     /// Another process shapes the same packets.
-    #[error("process {holder} shapes what {direction} {name} already; stop it first")]
+    #[error("{} shapes what {direction} {name} already; stop it, or its supervisor, first", process(.holder))]
     Held {
         /// The interface.
         name: String,
@@ -92,6 +92,11 @@ pub enum Error {
         /// What the kernel answered.
         source: io::Error,
     },
+}
+
+/// A process in words.
+fn process(number: &i32) -> String {
+    if *number > 0 { format!("process {number}") } else { "another process".to_owned() }
 }
 
 impl Error {

@@ -12,9 +12,12 @@
 
 use std::io::{Error as IoError, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::error::Error;
 
@@ -36,19 +39,17 @@ impl Lock {
     pub fn take(interface: &str, ingress: bool) -> Result<Lock, Error> {
         let (place, direction) = if ingress { ("in", "comes in at") } else { ("out", "leaves by") };
         let io = |e| Error::of("locking an interface", e);
-        let name = SocketAddr::from_abstract_name(format!("altq/{place}/{interface}")).map_err(io)?;
+        let name = format!("altq/{place}/{interface}");
+        let address = SocketAddr::from_abstract_name(&name).map_err(io)?;
         let started = Instant::now();
         loop {
-            match UnixListener::bind_addr(&name) {
+            match UnixListener::bind_addr(&address) {
                 Ok(socket) => return Ok(Lock { socket }),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(io(error)),
             }
             // The kernel tells which process made the other socket listen.
-            let holder = UnixStream::connect_addr(&name).and_then(|stream| {
-                let found = rustix::net::sockopt::socket_peercred(&stream).map_err(IoError::from)?;
-                Ok(found.pid.as_raw_pid())
-            });
+            let holder = holder(&name);
             match holder {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused && started.elapsed() < GIVEN_UP => {
                     sleep(Duration::from_millis(1));
@@ -60,6 +61,15 @@ impl Lock {
             }
         }
     }
+}
+
+/// The process that listens at an abstract name. It takes no connections, so each one that asked
+/// stays in its queue; when that is full, connecting would wait for ever, and fails instead.
+fn holder(name: &str) -> Result<i32, IoError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket_peercred(&socket)?.pid.as_raw_pid())
 }
 
 /// True if a process is ending, for example because it was killed. Its sockets are then closed
@@ -100,6 +110,19 @@ mod tests {
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(lock);
         Lock::take(&name, false).unwrap();
+    }
+
+    /// Each refused start leaves a connection that nobody takes. When there is no room for more, a
+    /// start is refused all the same.
+    #[test]
+    fn a_start_that_is_refused_never_waits() {
+        let name = format!("f{}", std::process::id());
+        let lock = Lock::take(&name, false).unwrap();
+        // The queue holds as many as it is told; listen(2) may be called again.
+        rustix::net::listen(&lock.socket, 1).unwrap();
+        for _ in 0..4 {
+            assert!(matches!(Lock::take(&name, false), Err(Error::Held { .. })));
+        }
     }
 
     /// A process that has ended, but was not waited for, counts as ending. The test's own process

@@ -58,8 +58,8 @@ pub struct Saved {
     pub delay_ns: Option<Nanos>,
     /// How long it lasts after a refresh, in nanoseconds.
     pub ttl_ns: Option<Nanos>,
-    /// When it ends, in nanoseconds since 1970.
-    pub deadline_unix_ns: Option<u64>,
+    /// When it ends, in nanoseconds since the boot.
+    pub deadline_boot_ns: Option<u64>,
 }
 
 /// The outcome of restoring a state.
@@ -74,8 +74,8 @@ pub struct Restored {
 }
 
 impl Reservation {
-    /// What survives a restart, given the table's clock and the wall clock.
-    pub fn saved(&self, now: Nanos, unix_ns: u64) -> Saved {
+    /// What survives a restart of the process, given the table's clock and the time since the boot.
+    pub fn saved(&self, now: Nanos, boot_ns: u64) -> Saved {
         Saved {
             id: self.id,
             key: self.key.clone(),
@@ -85,23 +85,23 @@ impl Reservation {
             excess: self.excess,
             delay_ns: self.delay,
             ttl_ns: self.ttl,
-            deadline_unix_ns: self.deadline.map(|at| unix_ns.saturating_add(at.saturating_sub(now))),
+            deadline_boot_ns: self.deadline.map(|at| boot_ns.saturating_add(at.saturating_sub(now))),
         }
     }
 }
 
 impl Table {
-    /// The present reservations. `now` is the table's clock, `unix_ns` the wall clock, in
-    /// nanoseconds since 1970.
-    pub fn save(&self, now: Nanos, unix_ns: u64) -> State {
-        let reservations = self.by_id.values().map(|there| there.saved(now, unix_ns)).collect();
+    /// The present reservations. `now` is the table's clock, `boot_ns` the time since the
+    /// boot, which nobody can set.
+    pub fn save(&self, now: Nanos, boot_ns: u64) -> State {
+        let reservations = self.by_id.values().map(|there| there.saved(now, boot_ns)).collect();
         State { form: FORM, link: self.room.place.link.clone(), next_id: self.next, reservations }
     }
 
     /// Adds the reservations of a state to a table, and makes their classes and rules in the
     /// engine. Those whose deadline has passed give an event `expired`, those for which the policy
-    /// no longer has room one `preempted`. Even if the wall clock was set back, none lasts longer
-    /// than its time to live and than the policy's `lifetime`.
+    /// no longer has room one `preempted`. Whatever the state says, none lasts longer than its time
+    /// to live and than the policy's `lifetime`.
     ///
     /// # Errors
     /// Why nothing was restored: another format, a number out of range, or rules that the engine
@@ -109,7 +109,7 @@ impl Table {
     pub fn restore(
         &mut self,
         now: Nanos,
-        unix_ns: u64,
+        boot_ns: u64,
         state: &State,
         apply: &mut Apply<'_>,
     ) -> Result<Restored, String> {
@@ -123,8 +123,8 @@ impl Table {
         let mut made = Vec::new();
         self.next = self.next.max(state.next_id);
         for saved in &state.reservations {
-            let over = saved.deadline_unix_ns.is_some_and(|deadline| deadline <= unix_ns);
-            match self.restored(now, unix_ns, saved, over, apply) {
+            let over = saved.deadline_boot_ns.is_some_and(|deadline| deadline <= boot_ns);
+            match self.restored(now, boot_ns, saved, over, apply) {
                 Ok(Some(there)) => {
                     self.next = self.next.max(there.id + 1);
                     self.put_in(there.clone());
@@ -152,12 +152,12 @@ impl Table {
     fn restored(
         &mut self,
         now: Nanos,
-        unix_ns: u64,
+        boot_ns: u64,
         saved: &Saved,
         over: bool,
         apply: &mut Apply<'_>,
     ) -> Result<Option<Reservation>, Refusal> {
-        let Saved { id, key, owner, flows, tspec, excess, delay_ns, ttl_ns, deadline_unix_ns } = saved.clone();
+        let Saved { id, key, owner, flows, tspec, excess, delay_ns, ttl_ns, deadline_boot_ns } = saved.clone();
         let request = Request { key, owner, flows: Some(flows), delay_ns, ..Request::new(Op::Add) };
         request.check().map_err(Refusal::because)?;
         let Request { key, owner, flows, .. } = request;
@@ -172,7 +172,7 @@ impl Table {
         let name = name.ok_or_else(|| Refusal::because("the policy has a class of the name of its class"))?;
         // The policy may have another `lifetime` than when the reservation was made.
         let ttl = self.ttl(ttl_ns);
-        let left = deadline_unix_ns.map(|deadline| deadline.saturating_sub(unix_ns));
+        let left = deadline_boot_ns.map(|deadline| deadline.saturating_sub(boot_ns));
         let deadline = left.into_iter().chain(ttl).min().map(|left| now.saturating_add(left));
         // This is replaced by what it really holds once there is room for it.
         let held = Held::nothing(Cost::of(&self.room.place.overhead, &tspec, self.room.place.mtu), &tspec);

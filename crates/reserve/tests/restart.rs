@@ -41,7 +41,7 @@ fn deadlines_are_kept_over_a_restart() {
     let state = world.table.save(world.now, 1_000 * SECOND);
     let text = serde_json::to_string(&state).unwrap();
     let state: State = serde_json::from_str(&text).unwrap();
-    let deadlines: Vec<_> = state.reservations.iter().map(|saved| saved.deadline_unix_ns).collect();
+    let deadlines: Vec<_> = state.reservations.iter().map(|saved| saved.deadline_boot_ns).collect();
     assert_eq!(deadlines, [Some(1_008 * SECOND), Some(1_098 * SECOND), None]);
     // Nine seconds later, on a clock that began anew.
     let mut after = World::new(POLICY);

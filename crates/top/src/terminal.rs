@@ -98,8 +98,8 @@ fn next() -> io::Result<Option<Option<Key>>> {
     })
 }
 
-/// Shows the screen until its user ends it, until `ended` is true, or until it is certain that there
-/// will never be figures. `ask` is called when another document is needed.
+/// Shows the screen until its user ends it, until `ended` is true, or until it is certain that
+/// there will never be figures. `ask` is called when another document is needed.
 ///
 /// # Errors
 /// Those of the terminal.

@@ -218,15 +218,25 @@ fn things(count: usize) -> String {
 }
 
 fn sleep_until(at: When) {
+    let left = |second: u32| (second + 86_400 - clock::local().second % 86_400) % 86_400;
     let wait = match at {
         When::In(wait) => wait,
-        When::Day(second) => {
-            let now = clock::local().second;
-            u64::from((second + 86_400 - now) % 86_400) * SECOND
-        }
+        When::Day(second) => u64::from(left(second)) * SECOND,
     };
     eprintln!("altq apply: the policy can be applied; that happens in {}", time_text(wait / SECOND * SECOND));
-    std::thread::sleep(Duration::from_nanos(wait));
+    let When::Day(second) = at else { return std::thread::sleep(Duration::from_nanos(wait)) };
+    // The clock is looked at again and again: it may be set, summer time may begin, and the host
+    // may sleep.
+    let mut before = left(second);
+    while before > 0 {
+        std::thread::sleep(Duration::from_secs(before.min(10).into()));
+        let now = left(second);
+        if now > before && now - before > 43_200 {
+            // That time has passed meanwhile.
+            break;
+        }
+        before = now;
+    }
 }
 
 impl Safely {
@@ -277,6 +287,10 @@ impl Safely {
                 let why = entry.lines.first().map_or("it was taken back", String::as_str);
                 eprintln!("altq {command}: change {number} is taken back: {why}");
                 return Ok(Exit::Refused);
+            }
+            if history.changes.iter().any(|entry| entry.number == number && entry.what == What::Confirmed) {
+                eprintln!("altq {command}: change {number} was confirmed by somebody, and stays");
+                return Ok(Exit::Ok);
             }
         }
         if self.confirm.is_some() {

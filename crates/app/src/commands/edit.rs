@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use altq_config::Language;
 use altq_control::client::NoFields;
 use altq_control::request::change::{Applied, Running, Safe};
 use serde::Serialize;
@@ -220,6 +221,10 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
         eprintln!("altq save: {why}; `altq save FILE` writes the whole policy into one file");
         return Ok(Exit::Refused);
     }
+    if let Some(why) = misread(&file, &running) {
+        eprintln!("altq save: {why}; `altq save FILE.altq` writes it elsewhere");
+        return Ok(Exit::Refused);
+    }
     match replace(&file, &running.text) {
         Ok(()) => {
             eprintln!("altq save: the policy that runs is in {}", file.display());
@@ -230,6 +235,17 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
             Ok(if error.kind() == io::ErrorKind::PermissionDenied { Exit::NotPermitted } else { Exit::Failed })
         }
     }
+}
+
+/// Why a start would not understand the file: its name stands for another language. A file that is
+/// not of that language now is read as `--language` says.
+fn misread(file: &Path, running: &Running) -> Option<String> {
+    let by_name = Language::of(file, &running.text).filter(|by_name| by_name.name() != running.language)?;
+    let is_read_so = !file.exists() || altq_config::load(file, None).is_ok();
+    is_read_so.then(|| {
+        let (file, by_name, runs) = (file.display(), by_name.name(), &running.language);
+        format!("{file} is read as {by_name}, because of its name, and the policy that runs is {runs}")
+    })
 }
 
 /// Why a file cannot be replaced: its policy is in several files.
@@ -251,10 +267,8 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     }
     out.sync_all()?;
     fs::rename(&beside, &file)?;
-    match file.parent().filter(|folder| *folder != Path::new("")) {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

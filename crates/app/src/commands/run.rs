@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use altq_config::literal;
 use altq_config::{Link, Path, Policy};
-use altq_dataplane::bridge::Claim;
+use altq_dataplane::bridge::{Claim, sweep_left};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::{Error as LinkError, Options, Running, Xdp};
@@ -249,6 +249,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         let Some(keeper) = keeper else { return Ok(Exit::Usage) };
         return supervise::supervise(args, (told, keeper), drift::files(&policy), &links, socket.as_ref());
     }
+    if args.worker.is_none() {
+        for name in sweep_left() {
+            eprintln!("altq run: the bridge {name} that a killed altq has left is gone");
+        }
+    }
     // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
@@ -280,6 +285,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     // It must be opened before the worker is confined.
     let kept = args.worker_history.and_then(monitors::inherited);
+    reservations::note_owner();
     if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
     }
@@ -320,6 +326,18 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     if let Some(manager) = &manager {
         manager.tell("READY=1");
+    }
+    if args.worker.is_none() {
+        // Whoever reads standard output may stop reading, and then `show` waits.
+        let ticking = live.clone();
+        let tick = move || {
+            loop {
+                std::thread::sleep(LOOK);
+                apply::tick(&ticking, None, None);
+            }
+        };
+        let thread = std::thread::Builder::new().name("altq tick".to_owned()).spawn(tick);
+        thread.context("no thread can be started")?;
     }
     let printed = show(args, &live, &running, &hangup, wire.as_ref());
     if let Some(manager) = &manager {

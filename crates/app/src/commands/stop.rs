@@ -1,5 +1,6 @@
 //! `altq stop`.
 
+use altq_dataplane::bridge::sweep_left;
 use altq_dataplane::kernel::{detached, stop};
 use altq_dataplane::nfqueue::steer::left::{Left, left, lift};
 
@@ -18,6 +19,10 @@ pub struct Args {
 /// of the firewall that a killed process has left, which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (all, rules) = (detached()?, left());
+    let bridges = if args.link.is_none() { sweep_left() } else { Vec::new() };
+    for name in &bridges {
+        eprintln!("altq stop: the bridge {name} that a killed altq has left is gone");
+    }
     let named = |name: &str| args.link.as_ref().is_none_or(|link| link == name);
     let chosen: Vec<_> = all.iter().filter(|one| named(&one.link)).collect();
     let lifted: Vec<&Left> = rules.iter().filter(|one| named(&one.interface)).collect();
@@ -28,7 +33,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         match &args.link {
             Some(name) if names.is_empty() => eprintln!("altq stop: no link `{name}` stands here; none does"),
             Some(name) => eprintln!("altq stop: no link `{name}` stands here; these do: {}", names.join(", ")),
-            None => eprintln!("altq stop: no link stands here"),
+            None if bridges.is_empty() => eprintln!("altq stop: no link stands here"),
+            None => {}
         }
         return Ok(if args.link.is_some() { Exit::Usage } else { Exit::Ok });
     }

@@ -228,7 +228,11 @@ impl<D: Disk> Changes<D> {
     /// until altq ends.
     pub fn made(&mut self, now: &Clock) -> Result<(), String> {
         let Some(asked) = self.begun.take() else { return Ok(()) };
-        self.kept.reverted = None;
+        // What was taken back is tried again. Any other change leaves it known, as the file may
+        // still have it.
+        if self.kept.reverted == Some(asked.text.fingerprint()) {
+            self.kept.reverted = None;
+        }
         if asked.wait_ns.is_some() {
             return Ok(());
         }
@@ -267,6 +271,9 @@ impl<D: Disk> Changes<D> {
         if pending.left(now).is_none() {
             self.kept = before;
             return Err("its time is over, and it is taken back".to_owned());
+        }
+        if self.kept.reverted == Some(pending.text.fingerprint()) {
+            self.kept.reverted = None;
         }
         self.kept.previous = self.kept.good.replace(pending.text);
         self.entry(pending.number, now, What::Confirmed, by.clone(), String::new(), Vec::new());

@@ -165,6 +165,17 @@ fn a_change_that_is_confirmed_stays_and_one_that_is_not_goes() {
     let history: Vec<(u64, What)> = load(&disk).history().iter().map(|entry| (entry.number, entry.what)).collect();
     let (applied, confirmed, reverted) = (What::Applied, What::Confirmed, What::Reverted);
     assert_eq!(history, [(1, applied), (1, confirmed), (2, applied), (2, reverted)]);
+    // Nor after another change, as the file still has it; but when it was applied and confirmed.
+    let mut changes = load(&disk);
+    changes.begin(asked("e", "b", None), &at(1001)).unwrap();
+    changes.made(&at(1001)).unwrap();
+    drop(changes);
+    assert_eq!(runs(&disk, Ok(text("c")), &at(1002)), "policy e");
+    let mut changes = load(&disk);
+    changes.begin(asked("c", "e", Some(60)), &at(1003)).unwrap();
+    drop(changes);
+    load(&disk).confirm(&By::default(), &at(1004)).unwrap();
+    assert_eq!(runs(&disk, Ok(text("c")), &at(1005)), "policy c");
 }
 
 #[test]

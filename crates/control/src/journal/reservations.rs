@@ -139,7 +139,7 @@ mod tests {
         let text = format!(
             r#"{{"id":{id},"key":"{key}","owner":null,"flows":[{{"dport":{id},"proto":"udp"}}],
             "tspec":{{"rate_bit_s":1000,"burst_bytes":1500}},"excess":"borrow","delay_ns":null,"ttl_ns":null,
-            "deadline_unix_ns":7}}"#
+            "deadline_boot_ns":7}}"#
         );
         serde_json::from_str(&text).unwrap()
     }

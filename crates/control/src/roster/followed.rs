@@ -202,7 +202,7 @@ impl Roster {
             let Some(tree) = self.links.get(index) else { continue };
             // The policy may let reservations last for less time than before.
             for there in tree.reserved.iter().flat_map(|reserved| reserved.table.reservations()) {
-                done.notes.extend(saved(&tree.link.name, there.saved(at.now, at.unix)));
+                done.notes.extend(saved(&tree.link.name, there.saved(at.now, at.boot)));
             }
         }
         done
@@ -319,6 +319,9 @@ impl Tree {
         };
         if holder(&self.link, old.class) != holder(to, new.class) {
             return all("its class would belong to another scheduler");
+        }
+        if let Some(there) = reserved.table.reservations().find(|there| to.class(&there.name).is_some()) {
+            return all(&format!("the policy has a class `{}`, which is the name of a reservation's", there.name));
         }
         (reserved.table.misfits(place), true)
     }

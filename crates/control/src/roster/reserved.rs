@@ -34,8 +34,9 @@ const AGAIN: Nanos = SECOND;
 pub struct Time {
     /// The loop's clock, in nanoseconds. It never goes backwards.
     pub now: Nanos,
-    /// The wall clock, in nanoseconds since 1970.
-    pub unix: u64,
+    /// The time since the boot, in nanoseconds. It goes on while the host sleeps, and nobody can
+    /// set it.
+    pub boot: u64,
 }
 
 /// The outcome of an operation, and what the caller must do with it.
@@ -211,7 +212,7 @@ impl Roster {
         if let Some((id, reserved)) = there.zip(tree.reserved.as_ref())
             && let Some(there) = reserved.table.get(id)
         {
-            done.notes.extend(saved(&tree.link.name, there.saved(at.now, at.unix)));
+            done.notes.extend(saved(&tree.link.name, there.saved(at.now, at.boot)));
         }
         done.make(&tree.link.name, steps);
         self.tell(index, &mut done);
@@ -238,7 +239,7 @@ impl Roster {
         self.settle(index, at, &mut done);
         let mut steps = Vec::new();
         let tree = &mut self.links[index];
-        let again = tree.with_table(&mut steps, |table, apply| table.restore(at.now, at.unix, state, apply));
+        let again = tree.with_table(&mut steps, |table, apply| table.restore(at.now, at.boot, state, apply));
         done.make(&tree.link.name, steps);
         let again = match again {
             Some(Ok(again)) => Again::from(again),

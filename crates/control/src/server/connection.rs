@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 
 use super::{Service, answer, longest, too_long};
 use crate::line::Lines;
@@ -172,7 +172,14 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut along = RecvAncillaryBuffer::new(&mut space);
         // There is room for one file only; the kernel closes further ones.
-        let got = recvmsg(&self.stream, &mut [IoSliceMut::new(&mut piece)], &mut along, RecvFlags::CMSG_CLOEXEC);
+        let got = if self.may_write {
+            let parts = &mut [IoSliceMut::new(&mut piece)];
+            recvmsg(&self.stream, parts, &mut along, RecvFlags::CMSG_CLOEXEC).map(|got| got.bytes)
+        } else {
+            // The kernel drops the files of one that may only read. Closing one here might wait:
+            // for the process of a FUSE file system, which may be the client's own.
+            recv(&self.stream, &mut piece, RecvFlags::empty()).map(|(count, _)| count)
+        };
         for message in along.drain() {
             // A file that is not kept is closed here.
             if let RecvAncillaryMessage::ScmRights(files) = message
@@ -181,7 +188,7 @@ impl Connection {
                 self.given = Some(file);
             }
         }
-        match got.map(|got| got.bytes) {
+        match got {
             Ok(0) => self.ended = true,
             Ok(count) => {
                 self.active = now;

@@ -10,8 +10,9 @@ use crate::sys::wait::now;
 
 /// Time between two checks that the interfaces still carry frames.
 const LOOK: Nanos = SECOND / 2;
-/// How long the kernel may take to remove an interface after setting it down.
-const GOING: Duration = Duration::from_millis(200);
+/// How long the kernel may take to remove an interface after setting it down. The loop answers
+/// nothing meanwhile, so this is less than a supervisor waits for an answer.
+const GOING: Duration = Duration::from_millis(50);
 
 /// Where the frames of a direction come in and leave.
 pub(super) struct Ends {

@@ -32,7 +32,7 @@ use crate::ways::Way;
 pub use bypass::{Bypass, Claim};
 pub use edge::OneWay;
 pub use forward::forward;
-pub use standby::Standby;
+pub use standby::{Standby, sweep_left};
 use xdp::RingWay;
 
 /// Opens the interfaces of `links`, in the network namespace of the calling thread, and shapes

@@ -1,10 +1,17 @@
 //! The kernel's own bridge between two interfaces, for the time in which no loop forwards their
 //! frames.
 
+use std::path::Path;
+
 use altq_config::Link;
 
 use crate::nfqueue::steer::program::run;
 use crate::ways::{Way, ways};
+
+/// With what the names of these bridges begin.
+const PREFIX: &str = "altqbr";
+/// With what their aliases begin; the number of the process follows.
+const ALIAS: &str = "altq-";
 
 /// Bridges of the kernel in place of altq's. Dropping it removes them.
 #[derive(Debug)]
@@ -46,6 +53,26 @@ impl Standby {
     }
 }
 
+/// Removes the bridges that processes which are no more have left in the network namespace of the
+/// calling thread, and returns their names.
+pub fn sweep_left() -> Vec<String> {
+    let bridges = run("ip", &["-o", "link", "show", "type", "bridge"], "").unwrap_or_default();
+    let left = left(&bridges, |process| Path::new("/proc").join(process).exists());
+    left.into_iter().filter(|name| remove(name).is_ok()).map(str::to_owned).collect()
+}
+
+/// The names of altq's bridges in the output of `ip -o link show`, without those whose process, in
+/// the alias of the bridge, is there. A line is `5: NAME: <…> … alias altq-PROCESS`.
+fn left(text: &str, is_there: impl Fn(&str) -> bool) -> Vec<&str> {
+    let of = |line: &str| -> Option<bool> {
+        let process = line.split(ALIAS).nth(1)?.split_whitespace().next()?;
+        Some(is_there(process))
+    };
+    let named = text.lines().filter_map(|line| Some((line.split(": ").nth(1)?, line)));
+    let ours = named.filter(|(name, line)| name.starts_with(PREFIX) && of(line) != Some(true));
+    ours.map(|(name, _)| name).collect()
+}
+
 impl Drop for Standby {
     fn drop(&mut self) {
         for name in &self.names {
@@ -71,15 +98,17 @@ fn pairs<'a>(links: &[&'a Link]) -> Vec<(&'a str, &'a str)> {
 fn name(from: &str, to: &str) -> String {
     let bytes = from.bytes().chain([0]).chain(to.bytes());
     let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("altqbr{hash:08x}")
+    format!("{PREFIX}{hash:08x}")
 }
 
 /// The bridge has no spanning tree and no multicast snooping, so it forwards at once, and
 /// everything that altq forwards. It has no address, so the host cannot be reached by it.
 fn commands(name: &str, from: &str, to: &str) -> String {
+    let process = std::process::id();
     format!(
         "link add name {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-         link set dev {name} addrgenmode none\nlink set dev {from} master {name}\nlink set dev {to} master {name}\n\
+         link set dev {name} addrgenmode none\nlink set dev {name} alias {ALIAS}{process}\n\
+         link set dev {from} master {name}\nlink set dev {to} master {name}\n\
          link set dev {name} up\n"
     )
 }
@@ -128,6 +157,10 @@ mod tests {
             let show = || run("ip", &["-d", "link", "show"], "").unwrap();
             let name = name("a", "b");
             assert_eq!(show().matches(&format!("master {name}")).count(), 2, "{}", show());
+            // It is not left as long as this process is there.
+            assert!(sweep_left().is_empty(), "{}", show());
+            let bridges = run("ip", &["-o", "link", "show", "type", "bridge"], "").unwrap();
+            assert_eq!(left(&bridges, |_| false), [name.as_str()], "{bridges}");
             drop(standby);
             assert!(!show().contains(&name), "{}", show());
             // A port of another bridge is left there.

@@ -8,8 +8,8 @@ use super::digest::{IntegrityError, Signature};
 use super::window::Window;
 use crate::wire::Challenge;
 
-/// The most neighbours, each counted up to twice for each key, whose numbers are kept. Only holders of a
-/// key can make an entry.
+/// The most neighbours, each counted up to twice for each key, whose numbers are kept. Only holders
+/// of a key can make an entry.
 const MOST: usize = 4096;
 
 /// A challenge is repeated no sooner than this, in nanoseconds. RFC 2747 4.3 asks for a limit.
@@ -34,10 +34,10 @@ pub enum Verdict {
     Refuse(IntegrityError),
 }
 
-/// The neighbours, by address, key, and whether the message names its hop. What names none (PathErr,
-/// ResvConf) is known by its source address alone, which no digest covers: a neighbour's message
-/// could be brought here under another one's address, and its number must not shut out what that one
-/// sends of state.
+/// The neighbours, by address, key, and whether the message names its hop. What names none
+/// (PathErr, ResvConf) is known by its source address alone, which no digest covers: a neighbour's
+/// message could be brought here under another one's address, and its number must not shut out what
+/// that one sends of state.
 #[derive(Debug, Clone, Default)]
 pub struct Peers {
     known: BTreeMap<(IpAddr, u64, bool), Peer>,

@@ -96,9 +96,13 @@ fn step(args: &Args, policy: &str, last: Option<&Last>) -> Result<Option<Last>, 
     let mut client = args.socket.connect()?;
     if let Some(last) = last.filter(|last| last.policy == policy) {
         // If the text is another one and there was no change since, altq has begun anew, with its
-        // own file. A later change was somebody's wish.
-        if running(&mut client)? == last.text || latest(&mut client)? > last.number {
+        // own file. A later change was somebody's wish, which ends with a new start as well.
+        let (text, number) = (running(&mut client)?, latest(&mut client)?);
+        if text == last.text {
             return Ok(None);
+        }
+        if number > last.number {
+            return Ok(Some(Last { policy: policy.to_owned(), text, number }));
         }
     }
     let Some(asked) = args.asked(&file(args, policy)) else { return Err(Fault::usage("it is no policy")) };

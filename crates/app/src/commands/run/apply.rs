@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use altq_config::{Language, Link, Path, Policy, differences, edit, print};
 use altq_control::change::{Answer, Ask, By, Guard, Text, What};
+use altq_control::journal::note;
 use altq_control::reply::Body;
 use altq_control::request::change::{Applied, Apply, Change, History, Running, Safe};
 use altq_control::rights::Peer;
-use altq_control::{Code, Fault};
+use altq_control::{Code, Fault, Request};
 use altq_dataplane::fits;
 use altq_dataplane::kernel::Done;
 use altq_dataplane::stats::Snapshot;
@@ -37,6 +38,9 @@ struct Wanted {
     guards: Vec<Guard>,
     what: What,
     by: By,
+    /// The policy of which the text is an edited copy. If another one runs by then, the change is
+    /// refused.
+    based: Option<Text>,
 }
 
 /// A change that was made.
@@ -90,7 +94,8 @@ fn asked_for(live: &Live, wire: Option<&Wire>, asked: Apply, peer: &Peer) -> Res
     let text = Text { name, language, text };
     let policy = policy_of(&text).map_err(|failed| Fault::usage(first_error(&failed)))?;
     let Safe { confirm_ns, guards } = safe;
-    let wanted = Wanted { text, policy, link, evict, wait_ns: confirm_ns, guards, what: What::Applied, by: by(peer) };
+    let (what, by, wait_ns) = (What::Applied, by(peer), confirm_ns);
+    let wanted = Wanted { text, policy, link, evict, wait_ns, guards, what, by, based: None };
     if check {
         let mut state = live.lock();
         let plan = plan(live, &mut state, &wanted)?;
@@ -133,11 +138,12 @@ fn edited(
             None => fault,
         }
     })?;
-    let text = Text { text: changed, ..before };
+    let text = Text { text: changed, ..before.clone() };
     let policy = policy_of(&text).map_err(|failed| Fault::usage(first_error(&failed)))?;
     let Safe { confirm_ns, guards } = safe;
     let (what, by, name) = (What::Edited, by(peer), text.name.clone());
-    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: confirm_ns, guards, what, by };
+    let (wait_ns, based) = (confirm_ns, Some(before));
+    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns, guards, what, by, based };
     let made = make(live, wire, wanted)?;
     let state = live.lock();
     said(&state, &format!("{name} is edited"), &made, peer);
@@ -165,7 +171,8 @@ fn rolled_back(live: &Live, wire: Option<&Wire>, peer: &Peer) -> Result<Applied,
     let policy = policy_of(&text).map_err(|failed| Fault::refused(first_error(&failed)))?;
     let name = text.name.clone();
     let (what, by, guards) = (What::RolledBack, by(peer), Vec::new());
-    let made = make(live, wire, Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by })?;
+    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by, based: None };
+    let made = make(live, wire, wanted)?;
     let state = live.lock();
     said(&state, &format!("{name} is back"), &made, peer);
     Ok(applied(&state, made))
@@ -196,7 +203,7 @@ fn said(state: &State, what: &str, made: &Made, peer: &Peer) {
 pub fn read_again(live: &Live, wire: Option<&Wire>, text: Text, policy: Policy) -> Result<usize, Fault> {
     let (what, by, guards) = (What::Hangup, By::default(), Vec::new());
     let of_file = text.clone();
-    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by };
+    let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by, based: None };
     let made = make(live, wire, wanted)?;
     let mut state = live.lock();
     let State { roster, course, .. } = &mut *state;
@@ -229,19 +236,34 @@ pub fn tick(live: &Live, wire: Option<&Wire>, snapshot: Option<&Snapshot>) {
     drop(state);
     match take_back(live, wire, &why) {
         Ok(_) => live.lock().try_again = None,
+        // It was confirmed or taken back meanwhile.
+        Err(_) if live.lock().course.left().is_none() => {}
         Err(fault) => eprintln!("altq run: the change is to be taken back ({why}), and cannot: {fault}"),
     }
 }
 
 /// Brings the policy back that ran before the change that waits.
 fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault> {
-    let Answer::Policy { text } = live.keep.ask(Ask::Old)? else { return Err(no_answer()) };
+    let mut state = live.lock();
+    if state.course.left().is_none() {
+        return Err(Fault::refused("no change waits to be confirmed"));
+    }
+    let text = match live.keep.ask(Ask::Old) {
+        Ok(Answer::Policy { text }) => text,
+        Ok(_) => return Err(no_answer()),
+        Err(fault) => {
+            // The keeper knows of none: its answer to a confirmation came too late.
+            if fault.code == Code::Refused {
+                state.course.settled();
+            }
+            return Err(fault);
+        }
+    };
     let policy = policy_of(&text).map_err(|failed| Fault::new(Code::Failed, first_error(&failed)))?;
     let (what, by, guards) = (What::Reverted, By::default(), Vec::new());
     // Subscribers and reservations that do not fit lose their classes: that is better than being
     // locked out.
-    let wanted = Wanted { text, policy, link: None, evict: true, wait_ns: None, guards, what, by };
-    let mut state = live.lock();
+    let wanted = Wanted { text, policy, link: None, evict: true, wait_ns: None, guards, what, by, based: None };
     let plan = plan(live, &mut state, &wanted)?;
     let mut made = carry(live, wire, &mut state, plan)?;
     state.follow(wanted.text);
@@ -279,6 +301,7 @@ fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> 
         Some(name) => one_link(state, wanted, name)?,
     };
     same_links(state, &links, wanted.link.is_some())?;
+    known_classes(state, &links, &wanted.guards)?;
     let mut lines = Vec::new();
     for link in &links {
         if let Some(start) = state.started(&link.name) {
@@ -325,6 +348,30 @@ fn one_link(state: &State, wanted: &Wanted, name: &str) -> Result<(Text, Vec<Lin
     Ok((text, vec![link.clone()]))
 }
 
+/// Checks that there will be packets to watch for each guard: a class of that name in the new
+/// policy, or of a subscriber or reservation, in a link that altq itself executes.
+fn known_classes(state: &State, links: &[Link], guards: &[Guard]) -> Result<(), Fault> {
+    for guard in guards {
+        let is_meant = |link: &Link| {
+            guard.link.as_ref().is_none_or(|name| *name == link.name) && link.path() != Some(Path::Kernel)
+        };
+        let in_policy = |link: &Link| is_meant(link) && link.class(&guard.class).is_some();
+        let other = |name: &str| links.iter().all(|link| link.name != name);
+        let runs = |name: &str| {
+            let (Some(runs), Some(written)) = (state.roster.link(name), state.roster.written(name)) else {
+                return false;
+            };
+            let beside = other(name) || written.class(&guard.class).is_none();
+            beside && in_policy(runs)
+        };
+        if !links.iter().any(in_policy) && !state.names().into_iter().any(runs) {
+            let message = format!("no link that altq itself executes has the class `{}` of a guard", guard.class);
+            return Err(Fault::usage(message).help("a guard is 'class NAME p99 < TIME', or with LINK/NAME"));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that the policy has the same links as those that run.
 fn same_links(state: &State, links: &[Link], one: bool) -> Result<(), Fault> {
     let names = state.names();
@@ -344,6 +391,9 @@ fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault>
     if state.course.left().is_some() {
         let fault = Fault::refused("a change waits to be confirmed");
         return Err(fault.help("`altq confirm` keeps it, `altq rollback` takes it back"));
+    }
+    if wanted.based.as_ref().is_some_and(|based| *based != state.course.text) {
+        return Err(Fault::refused("another policy runs since this was asked for").help("ask again"));
     }
     let plan = plan(live, &mut state, &wanted)?;
     let same = plan.lines.is_empty() && plan.text.text == state.course.text.text;
@@ -386,7 +436,23 @@ fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault>
         Ok(_) => {}
         Err(fault) => made.notes.push(fault.to_string()),
     }
+    keep_rates(&state, wire);
     Ok(made)
+}
+
+/// Reports the rates that clients have set, and that still hold, to the supervisor again: it has
+/// forgotten all of them with the policy before.
+fn keep_rates(state: &State, wire: Option<&Wire>) {
+    let Some(wire) = wire else { return };
+    for name in state.names() {
+        if let (Some(runs), Some(written)) = (state.roster.link(name), state.roster.written(name))
+            && runs.spec.rate != written.spec.rate
+        {
+            let set = Request::SetLink { link: name.to_owned(), rate_bit_s: runs.spec.rate.as_bit_s() };
+            // If the supervisor is gone, this worker ends soon.
+            let _ = wire.say(&note(&set));
+        }
+    }
 }
 
 /// Makes the planned changes in the loops and in the kernel.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 
 use altq_config::{Failed, Policy};
@@ -16,6 +16,8 @@ use altq_dataplane::bridge::Claim;
 use altq_dataplane::stop::Stop;
 use altq_engine::Engine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use serde::{Deserialize, Serialize};
 
 use super::keep::{policy_of, text_of};
@@ -168,6 +170,24 @@ impl Wire {
         self.to.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
     }
 
+    /// Sends a beat. It never waits: a supervisor that has not read the beats before, because it
+    /// was stopped, needs no more of them, and the claim on frames must be renewed meanwhile.
+    ///
+    /// # Errors
+    /// Nobody listens any more.
+    fn beat(&self) -> io::Result<()> {
+        let to = match self.to.try_lock() {
+            Ok(to) => to,
+            Err(TryLockError::Poisoned(to)) => to.into_inner(),
+            // What another thread sends counts as well.
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        match send(&*to, b"\n", SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Answers a policy that was sent while the worker ran.
     ///
     /// # Errors
@@ -201,7 +221,7 @@ pub fn start(wire: Wire, reach: Reach, claim: Option<Claim>, stop: Stop) -> io::
             if let Some(claim) = &claim {
                 claim.renew();
             }
-            if wire.say(b"\n").is_err() {
+            if wire.beat().is_err() {
                 eprintln!("altq run: the supervisor is gone, so the worker ends");
                 return stop.set();
             }

@@ -6,8 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use altq_config::{Failed, Language, Policy, Severity, load, parse_str, print};
 use altq_control::change::disk::InFolder;
-use altq_control::change::{Answer, Ask, Changes, Clock, Text};
+use altq_control::change::{Answer, Ask, Changes, Clock, Start, Text};
 use altq_control::{Code, Fault};
+use altq_dataplane::fits;
+use altq_dataplane::shaper::Tuning;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Args;
@@ -72,11 +74,17 @@ impl Keeper {
     fn open(args: &Args, file: &Path) -> Keeper {
         let folder = args.state.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
         let early = args.state.is_some() || folder.is_dir();
-        let disk = InFolder::new(&folder, &name_of(file));
+        let disk = InFolder::new(&folder, &name_of(file, args.link.as_deref()));
         let path = disk.path();
         let (changes, why) = Changes::load(disk);
         if let Some(why) = why {
             eprintln!("altq run: {} is not read, so no policy of before is known: {why}", path.display());
+            // It may be of use to somebody; otherwise the next change would replace it.
+            let aside = path.with_extension("json.unread");
+            match std::fs::rename(&path, &aside) {
+                Ok(()) => eprintln!("altq run: it is kept as {}", aside.display()),
+                Err(error) => eprintln!("altq run: it cannot be kept as {}: {error}", aside.display()),
+            }
         }
         let boot_id = std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned();
         Keeper { changes, boot_id, early }
@@ -117,9 +125,13 @@ impl Keeper {
     }
 }
 
-/// The name of the file in which the changes of a policy file are kept.
-fn name_of(file: &Path) -> String {
-    let path = file.to_string_lossy();
+/// The name of the file in which the changes of a policy file are kept, or of one of its links if
+/// that runs alone: other links may run in another process.
+fn name_of(file: &Path, link: Option<&str>) -> String {
+    let mut path = file.to_string_lossy().into_owned();
+    if let Some(link) = link {
+        path += &format!("#{link}");
+    }
     let mut name: String =
         path.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     // A name has at most 255 bytes.
@@ -177,7 +189,17 @@ pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
     let now = keeper.clock();
     let of_file = file.as_ref().ok().map(|policy| text_of(&args.policy, policy));
     let asked = file.as_ref().map(|policy| text_of(&args.policy, policy)).map_err(Clone::clone);
-    let start = keeper.changes.start(asked, &now).ok()?;
+    let mut start = keeper.changes.start(asked, &now).ok()?;
+    let room = args.subscribers as usize * super::QUEUE;
+    let tuning = Tuning { room, ..Tuning::default() };
+    if let Some(old) = keeper.old().cloned()
+        && !returns(args, &start.text, &old, tuning)
+    {
+        let why = "only a new start can take it back, and this is one";
+        // If this cannot be written now, the next start does the same again.
+        let _ = keeper.changes.reverted(&now, why);
+        start = Start { text: old, instead: Some(format!("the change that waited is taken back: {why}")) };
+    }
     let policy = match (&start.instead, file) {
         (None, Ok(policy)) if of_file.as_ref() == Some(&start.text) => policy,
         (instead, _) => {
@@ -204,13 +226,21 @@ pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
     Some((policy, Told { number: 0, text: start.text, begun }, keeper))
 }
 
+/// Whether a running altq can go from one policy to another, where both have the links that run.
+fn returns(args: &Args, from: &Text, to: &Text, tuning: Tuning) -> bool {
+    let (Ok(from), Ok(to)) = (policy_of(from), policy_of(to)) else { return false };
+    let Ok(links) = super::choose(&from, args.link.as_deref()) else { return false };
+    links.into_iter().all(|from| to.link(&from.name).is_some_and(|to| fits(from, to, tuning).is_ok()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_policy_file_has_a_file_of_its_own() {
-        let name = |path: &str| name_of(Path::new(path));
+        let name = |path: &str| name_of(Path::new(path), None);
+        assert_ne!(name("/a/b.altq"), name_of(Path::new("/a/b.altq"), Some("wan")));
         assert!(name("/etc/altq/isp.altq").starts_with("etc_altq_isp.altq."));
         assert_ne!(name("/a/b_c.altq"), name("/a_b/c.altq"));
         assert!(name(&format!("/{}", "ä/".repeat(400))).len() < 255);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use altq_control::client::open_at_once;
 use altq_control::rights::{Peer, Writers};
 use altq_control::server::{Limits, Server};
 use altq_dataplane::credentials;
@@ -195,9 +196,14 @@ fn free(path: &Path) -> Result<(), Problem> {
         let message = format!("control socket {shown}: there is a file that is no socket; --socket chooses another");
         return Err(Problem { exit: Exit::Usage, message });
     }
-    let Ok(stream) = UnixStream::connect(path) else { return Ok(()) };
-    let who = credentials(&stream).map_or(0, |found| found.pid);
-    let message = format!("control socket {shown}: process {who} answers there; --socket chooses another path");
+    let who = match open_at_once(path) {
+        Ok(stream) => credentials(&stream).map_or(0, |found| found.pid),
+        // Somebody listens, and takes no connections.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        Err(_) => return Ok(()),
+    };
+    let who = if who > 0 { format!("process {who}") } else { "another process".to_owned() };
+    let message = format!("control socket {shown}: {who} answers there; --socket chooses another path");
     Err(Problem { exit: Exit::Refused, message })
 }
 

@@ -1,6 +1,7 @@
 //! Reservations of the running links (docs/reserve.md): in whose name a client asks, the answers,
 //! and where changes, notes and messages go. The tables are in the roster.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use altq_control::reply::Body;
@@ -24,13 +25,13 @@ const AWAIT: u64 = 10 * SECOND;
 /// About the most bytes of notes that are sent to the supervisor at a time.
 const PART: usize = 16 << 10;
 
-/// The time by the loops' clock and by the wall clock.
+/// The time by the loops' clock and since the boot.
 pub fn time() -> Time {
     let nanos = |at: Timespec| {
         let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
         seconds.saturating_mul(SECOND).saturating_add(u64::try_from(at.tv_nsec).unwrap_or(0))
     };
-    Time { now: nanos(clock_gettime(ClockId::Monotonic)), unix: nanos(clock_gettime(ClockId::Realtime)) }
+    Time { now: nanos(clock_gettime(ClockId::Monotonic)), boot: nanos(clock_gettime(ClockId::Boottime)) }
 }
 
 /// Makes the roster wait for the reservations of the previous worker.
@@ -128,9 +129,17 @@ fn may_name_owners(peer: &Peer) -> bool {
     is_own(peer)
 }
 
+/// The user that started altq.
+static OWNER: OnceLock<u32> = OnceLock::new();
+
+/// Notes which user runs altq, before a worker becomes another one.
+pub fn note_owner() {
+    let _ = OWNER.set(geteuid().as_raw());
+}
+
 /// True for root and for the user that runs altq.
 pub fn is_own(peer: &Peer) -> bool {
-    peer.uid == 0 || peer.uid == geteuid().as_raw()
+    peer.uid == 0 || peer.uid == OWNER.get().copied().unwrap_or_else(|| geteuid().as_raw())
 }
 
 /// Sets the owner of a request. A client that may not name owners asks in its own name.

@@ -47,6 +47,9 @@ use super::{Args, choose, drift, reload};
 use crate::exit::Exit;
 use crate::notify::{Manager, Pulse, watchdog};
 
+/// The most pieces of 64 KiB that are read from the worker at a time.
+const PIECES: usize = 256;
+
 /// How long a worker may take to end after it was asked to.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long a worker may take to read a policy.
@@ -119,8 +122,8 @@ struct Supervisor<'a> {
     journal: Arc<Mutex<Journal>>,
     /// Keeps which policy runs, and which one comes back.
     keeper: Keeper,
-    /// The policy to which the worker has begun to change.
-    begun: Option<Text>,
+    /// The policy to which the worker has begun to change, and whether it is the text of a file.
+    begun: Option<(Text, bool)>,
     /// Since when a change that waits is overdue: it should have been taken back.
     overdue: Option<Nanos>,
     away: Option<Away>,
@@ -240,6 +243,8 @@ impl Supervisor<'_> {
             // Read what the worker sent before its end.
             self.listen();
             if let Some(status) = self.ended()? {
+                // And what it sent in between.
+                self.listen();
                 self.worker = None;
                 match status.code() {
                     Some(0) if ends => return Ok(Exit::Ok),
@@ -401,15 +406,21 @@ impl Supervisor<'_> {
     fn listen(&mut self) {
         let now = self.now();
         let Some(worker) = &mut self.worker else { return };
-        let mut watched = [PollFd::new(&worker.beats, PollFlags::IN)];
-        let there = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-        if !there.is_ok_and(|count| count > 0) {
-            return;
-        }
         let mut bytes = [0; 64 << 10];
-        // The stream ends when the worker ends, which the other descriptor reports.
-        let count = worker.beats.read(&mut bytes).unwrap_or(0);
-        worker.lines.push(bytes.get(..count).unwrap_or_default());
+        // Everything that is there, which is not much: a socket holds some hundred kilobytes.
+        for _ in 0..PIECES {
+            let mut watched = [PollFd::new(&worker.beats, PollFlags::IN)];
+            let there = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            if !there.is_ok_and(|count| count > 0) {
+                break;
+            }
+            // The stream ends when the worker ends, which the other descriptor reports.
+            let count = worker.beats.read(&mut bytes).unwrap_or(0);
+            if count == 0 {
+                break;
+            }
+            worker.lines.push(bytes.get(..count).unwrap_or_default());
+        }
         let (mut beats, mut read, mut questions) = (0, false, Vec::new());
         // A note is as long as the request that it is about, or a little longer.
         while let Ok(Some(line)) = worker.lines.take(LONGEST) {
@@ -550,16 +561,20 @@ impl Supervisor<'_> {
 
     /// Kills the worker, stopped or not, and waits for its end.
     fn kill(&mut self) {
-        if let Some(mut worker) = self.worker.take() {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
-        }
+        let Some(worker) = &mut self.worker else { return };
+        let _ = worker.child.kill();
+        let _ = worker.child.wait();
+        // Clients know of changes that it has reported, so they must not be lost.
+        self.listen();
+        self.worker = None;
     }
 
     /// Asks the worker to end. True if it has ended normally, which means that it has removed its
     /// rules.
     fn end(&mut self) -> bool {
         self.signal(Signal::TERM);
+        // One that is stopped would hold its packets until it is killed.
+        self.signal(Signal::CONT);
         let Some(worker) = &mut self.worker else { return false };
         let end = Instant::now() + ENDING;
         loop {
@@ -603,6 +618,9 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>)
                 let _ = pidfd_send_signal(&worker, Signal::HUP);
             }
             if to.write_all(&line).is_err() {
+                // Half a line may have gone, and nothing after it could be read. The next worker
+                // gets another socket.
+                let _ = pidfd_send_signal(&worker, Signal::KILL);
                 return;
             }
         }

@@ -46,7 +46,7 @@ impl World {
 
     /// The wall clock is an hour ahead of the loop's.
     pub fn at(&self) -> Time {
-        Time { now: self.now, unix: self.now + 3600 * SECOND }
+        Time { now: self.now, boot: self.now + 3600 * SECOND }
     }
 
     pub fn make(&mut self, changes: Changes) {
@@ -309,7 +309,7 @@ fn a_worker_gets_the_reservations_of_the_one_before() {
     assert!(world.ask(&of(Op::Refresh, "b")).granted);
     assert!(world.journal.has_reservations());
     let saved: Vec<Saved> = world.table("down").reservations().map(|there| there.saved(0, 0)).collect();
-    let state = world.table("down").save(world.now, world.at().unix);
+    let state = world.table("down").save(world.now, world.at().boot);
     let mut next = World::new(POLICY);
     // Its clock continues, because it is the host's; six seconds have passed.
     next.now = world.now + 6 * SECOND;

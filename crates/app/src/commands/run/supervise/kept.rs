@@ -19,7 +19,7 @@ impl Supervisor<'_> {
     /// Answers a question of the worker.
     pub(super) fn question(&mut self, Question { keep, ask }: Question) {
         let begins = match &ask {
-            Ask::Begin { text, .. } => Some(text.clone()),
+            Ask::Begin { text, what, .. } => Some((text.clone(), matches!(what, What::Applied | What::Hangup))),
             _ => None,
         };
         let old = match &ask {
@@ -28,15 +28,15 @@ impl Supervisor<'_> {
         };
         let (made, aborted) = (ask == Ask::Made, ask == Ask::Abort);
         let answer = self.keeper.ask(ask);
-        if let (Some(text), Answer::Done { .. }) = (begins, &answer) {
-            self.begun = Some(text);
+        if let (Some(begun), Answer::Done { .. }) = (begins, &answer) {
+            self.begun = Some(begun);
         }
         if aborted {
             self.begun = None;
         }
-        let text = if made { self.begun.take() } else { old };
-        if let Some(text) = text {
-            self.runs(text);
+        let runs = if made { self.begun.take() } else { old.map(|text| (text, false)) };
+        if let Some((text, of_file)) = runs {
+            self.runs(text, of_file);
         }
         if let Some(worker) = &self.worker {
             // A worker that has ended needs no answer.
@@ -52,10 +52,11 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Another policy runs now. The next worker will begin with it.
-    fn runs(&mut self, text: Text) {
+    /// Another policy runs now. The next worker will begin with it. `of_file`: the text is that of
+    /// the file of its name, and no edited copy.
+    fn runs(&mut self, text: Text, of_file: bool) {
         let before = &self.known.told.begun;
-        let file = if text.name == before.path { Some(text.clone()) } else { before.file.clone() };
+        let file = if of_file && text.name == before.path { Some(text.clone()) } else { before.file.clone() };
         let begun = Begun { file, instead: None, ..before.clone() };
         let number = self.known.told.number;
         match self.known_of(Told { number, text, begun }) {
@@ -99,7 +100,7 @@ impl Supervisor<'_> {
         let Some(old) = self.keeper.old().cloned() else { return };
         let had = self.worker.is_some();
         self.kill();
-        self.runs(old);
+        self.runs(old, false);
         self.keeper.ask(Ask::Reverted { why: "nobody confirmed it in time".to_owned() });
         eprintln!("altq run: the change that nobody confirmed is taken back");
         self.overdue = None;
