@@ -181,6 +181,7 @@ class RandomPolicy:
             "drr": ["80% quantum (500..3000|1500..12000|9000..12000)"],
             "priq": ["85% priority 0..15"],
             "fairq": ["80% priority 0..7", f"70% bandwidth {part}bit/s", f"25% buckets 1..512  hogs 1..{part}bit/s"],
+            "jobs": ["80% priority 0..15", "30% adc 5..200ms", "20% rdc 2"],
             "fifo": [],
         }
         return self.words(*templates[kind]), None

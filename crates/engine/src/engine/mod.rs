@@ -245,8 +245,7 @@ impl Leaf {
         if self.limit_in_bytes {
             u64::from(self.bytes) + u64::from(len) <= u64::from(self.limit)
         } else {
-            // The bytes of a queue are counted in 32 bits.
-            self.packets < self.limit && len <= u32::MAX - self.bytes
+            self.packets < self.limit
         }
     }
 
