@@ -13,8 +13,8 @@ impl Engine {
     /// The counters of a class and of all classes below it.
     pub fn counters(&self, class: ClassId) -> Counters {
         let mut total = Counters::default();
-        for id in 0..self.leaves.len() as ClassId {
-            if self.leaves[id as usize].exists && self.is_below(id, class) {
+        for id in 0..self.buffers.leaves.len() as ClassId {
+            if self.buffers.leaves[id as usize].exists && self.is_below(id, class) {
                 total += self.own_counters(id);
             }
         }
@@ -27,7 +27,7 @@ impl Engine {
     /// The counters of all classes, each with those of all classes below it, by class number.
     /// Unused numbers have zeros.
     pub fn all_counters(&self) -> Vec<Counters> {
-        let ids = 0..self.leaves.len() as ClassId;
+        let ids = 0..self.buffers.leaves.len() as ClassId;
         let mut all: Vec<Counters> = ids.clone().map(|id| self.own_counters(id)).collect();
         for id in self.bottom_up() {
             if id != ROOT {
@@ -46,7 +46,7 @@ impl Engine {
     /// The counters of a class's own packets.
     pub fn own_counters(&self, class: ClassId) -> Counters {
         // The counters of a removed class are in those of the class above it.
-        let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
+        let Some(leaf) = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return Counters::default();
         };
         let losses = self.places[class as usize].losses.as_deref();
@@ -66,12 +66,12 @@ impl Engine {
 
     /// One more than the highest class number that is, or was, in use.
     pub fn numbers(&self) -> usize {
-        self.leaves.len()
+        self.buffers.leaves.len()
     }
 
     /// The first counter of these names that its scheduler keeps for a class.
     pub fn scheduler_counter(&self, class: ClassId, names: &[&str]) -> Option<u64> {
-        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists)?;
+        let leaf = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists)?;
         let place = &self.places[class as usize];
         let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
         let mut found = None;
@@ -87,7 +87,7 @@ impl Engine {
     /// by colour.
     pub fn scheduler_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
-        if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
+        if let Some(leaf) = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists) {
             let place = &self.places[class as usize];
             let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
             self.nodes[node as usize].inner.report_counters(slot, &mut |name, count| all.push((name, count)));
@@ -110,7 +110,7 @@ impl Engine {
     /// True if a queue looks at [`Packet::flow`](crate::Packet::flow) or
     /// [`Packet::hosts`](crate::Packet::hosts). A change may change the answer.
     pub fn keeps_flows(&self) -> bool {
-        self.queues.iter().flatten().any(|queue| queue.keeps_flows())
+        self.buffers.queues.iter().flatten().any(|queue| queue.keeps_flows())
     }
 
     /// The drops of a class's own packets by reason, in packets and bytes.
@@ -134,7 +134,7 @@ impl Engine {
 
     /// The class above; `None` for the root and for numbers without a class.
     pub fn parent(&self, class: ClassId) -> Option<ClassId> {
-        let exists = self.leaves.get(class as usize).is_some_and(|leaf| leaf.exists);
+        let exists = self.buffers.leaves.get(class as usize).is_some_and(|leaf| leaf.exists);
         (exists && class != ROOT).then(|| self.places[class as usize].parent)
     }
 
@@ -145,7 +145,7 @@ impl Engine {
 
     /// The link's overhead.
     pub fn overhead(&self) -> Overhead {
-        self.overhead
+        self.buffers.overhead
     }
 
     /// Keeps a trace of the latest `capacity` events from now on. 0 ends the trace.
@@ -161,12 +161,12 @@ impl Engine {
 
     /// Bytes of memory held for classes, schedulers and queues, without packets and the flow cache.
     pub fn memory(&self) -> usize {
-        self.leaves.capacity() * size_of::<Leaf>()
+        self.buffers.leaves.capacity() * size_of::<Leaf>()
             + self.places.capacity() * size_of::<TreePlace>()
             + self.places.iter().filter(|place| place.losses.is_some()).count() * size_of::<Losses>()
-            + self.queues.capacity() * size_of::<Option<Box<dyn Queue>>>()
+            + self.buffers.queues.capacity() * size_of::<Option<Box<dyn Queue>>>()
             + self.queue_names.capacity() * size_of::<&str>()
-            + self.queues.iter().flatten().map(|queue| queue.memory()).sum::<usize>()
+            + self.buffers.queues.iter().flatten().map(|queue| queue.memory()).sum::<usize>()
             + self
                 .nodes
                 .iter()
@@ -176,7 +176,7 @@ impl Engine {
 
     /// Bytes of memory held for queued packets.
     pub fn packet_memory(&self) -> usize {
-        self.slab.memory()
+        self.buffers.slab.memory()
     }
 
     pub(super) fn is_below(&self, mut class: ClassId, above: ClassId) -> bool {
@@ -191,11 +191,11 @@ impl Engine {
 
     /// Existing classes, children before parents.
     pub(super) fn bottom_up(&self) -> Vec<ClassId> {
-        let mut order = Vec::with_capacity(self.leaves.len());
+        let mut order = Vec::with_capacity(self.buffers.leaves.len());
         let mut waiting: Vec<u32> = self.places.iter().map(|p| p.children).collect();
-        for id in 0..self.leaves.len() as ClassId {
+        for id in 0..self.buffers.leaves.len() as ClassId {
             let mut at = id;
-            while self.leaves[at as usize].exists && waiting[at as usize] == 0 {
+            while self.buffers.leaves[at as usize].exists && waiting[at as usize] == 0 {
                 waiting[at as usize] = u32::MAX;
                 order.push(at);
                 if at == ROOT {
@@ -212,7 +212,7 @@ impl Engine {
     /// classes below them. Elsewhere it is the sum over those.
     pub fn borrowed(&self, class: ClassId) -> Option<u64> {
         let place = self.places.get(class as usize)?;
-        if !self.leaves[class as usize].exists {
+        if !self.buffers.leaves[class as usize].exists {
             return None;
         }
         if class == ROOT {

@@ -1,8 +1,9 @@
 //! The engine of one link, and the functions that its caller uses. [`walk`] takes packets through
-//! the tree of schedulers, [`stateful`] through queues that have a state of their own; [`tree`]
-//! builds and changes the tree, [`nested`] keeps the rates and wake-ups of schedulers inside
-//! classes, and [`inspect`] answers questions about all of it.
+//! the tree of schedulers, [`departing`] out of it the short way, [`stateful`] through queues that
+//! have a state of their own; [`tree`] builds and changes the tree, [`nested`] keeps the rates and
+//! wake-ups of schedulers inside classes, and [`inspect`] answers questions about all of it.
 
+mod departing;
 mod inspect;
 mod nested;
 mod shown;
@@ -24,8 +25,10 @@ use crate::settings::Settings;
 use crate::shape::meter::Meter;
 use crate::shape::regulator::Limiter;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
-use crate::trace::{Trace, What};
+use crate::trace::Trace;
 use crate::units::{Nanos, Rate};
+pub(crate) use departing::depart;
+use departing::{How, Lossy};
 pub use shown::ClassShown;
 
 /// How many schedulers may be nested in one another, the link's included.
@@ -108,7 +111,7 @@ pub enum Change {
 #[repr(align(64))]
 struct Leaf {
     /// The cell of the first packet. For a queue with a state of its own: its index in
-    /// [`Engine::queues`].
+    /// [`Buffers::queues`].
     head: u32,
     tail: u32,
     packets: u32,
@@ -172,6 +175,22 @@ struct TreePlace {
 /// prefetches them.
 const PREFETCH_FROM: usize = 4096;
 
+/// The queues of all classes, and the packets in them. Schedulers hand it to
+/// [`depart`](Scheduler::depart) and do not look into it.
+pub struct Buffers {
+    overhead: Overhead,
+    leaves: Vec<Leaf>,
+    slab: Slab,
+    /// Queues with a state of their own.
+    queues: Vec<Option<Box<dyn Queue>>>,
+    /// Packets that such a queue dropped in the current call.
+    lost: Vec<(Packet, DropReason)>,
+    /// What such a queue did in a departure, where it dropped or marked packets.
+    lossy: Lossy,
+    /// How the last packet left, or why none did.
+    how: How,
+}
+
 /// Bit in [`Node::classes`]: the class holds a scheduler for the classes below it.
 const HOLDS_SCHEDULER: u32 = 1 << 31;
 
@@ -200,13 +219,12 @@ struct Node {
 pub struct Engine {
     rate: Rate,
     mtu: u32,
-    overhead: Overhead,
     timer: Timer,
     regulator: Option<Limiter>,
     regulator_spec: Regulator,
     /// How late packets are seen at most.
     seen_late: Nanos,
-    leaves: Vec<Leaf>,
+    buffers: Buffers,
     places: Vec<TreePlace>,
     free: Vec<ClassId>,
     nodes: Vec<Node>,
@@ -215,14 +233,9 @@ pub struct Engine {
     /// Blocked inner schedulers, by the time at which they may send again. An entry is void if its
     /// time is not that of [`Node::blocked_until`].
     wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
-    slab: Slab,
-    /// Queues with a state of their own.
-    queues: Vec<Option<Box<dyn Queue>>>,
-    /// Their names in the registry.
+    /// The names in the registry of [`Buffers::queues`].
     queue_names: Vec<&'static str>,
     free_queues: Vec<u32>,
-    /// Packets that such a queue dropped in the current call.
-    lost: Vec<(Packet, DropReason)>,
     seed: u64,
     drops: Vec<Drop>,
     unclassified: (u64, u64),
@@ -261,22 +274,26 @@ impl Engine {
         let mut engine = Engine {
             rate: spec.rate,
             mtu: spec.mtu,
-            overhead: spec.overhead,
             timer: spec.timer,
             regulator: None,
             regulator_spec: Regulator::None,
             seen_late: 0,
-            leaves: Vec::with_capacity(spec.classes.len()),
+            buffers: Buffers {
+                overhead: spec.overhead,
+                leaves: Vec::with_capacity(spec.classes.len()),
+                slab: Slab::default(),
+                queues: Vec::new(),
+                lost: Vec::new(),
+                lossy: (None, 0),
+                how: How::Nobody,
+            },
             places: Vec::with_capacity(spec.classes.len()),
             free: Vec::new(),
             nodes: Vec::new(),
             free_nodes: Vec::new(),
             wakeups: BinaryHeap::new(),
-            slab: Slab::default(),
-            queues: Vec::new(),
             queue_names: Vec::new(),
             free_queues: Vec::new(),
-            lost: Vec::new(),
             seed: 0,
             drops: Vec::new(),
             unclassified: (0, 0),
@@ -318,18 +335,18 @@ impl Engine {
     pub fn enqueue(&mut self, now: Nanos, class: ClassId, mut packet: Packet) {
         self.now = now;
         packet.arrived = now;
-        packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
+        packet.wire = self.buffers.overhead.charge_segments(packet.len, packet.segments);
         // The common case, inlined: no meter, trace or scheduler looks at arrivals before they are
         // queued, and a plain queue has room.
         if !self.arrivals_observed
-            && let Some(leaf) = self.leaves.get_mut(class as usize)
+            && let Some(leaf) = self.buffers.leaves.get_mut(class as usize)
             && leaf.exists
         {
             if leaf.kind == Kind::Stateful {
                 return self.enqueue_stateful(class, &mut packet);
             }
             if leaf.fits(packet.len) {
-                let at = self.slab.insert(&packet);
+                let at = self.buffers.slab.insert(&packet);
                 leaf.packets += 1;
                 leaf.bytes += packet.len;
                 let before = std::mem::replace(&mut leaf.tail, at);
@@ -337,7 +354,7 @@ impl Engine {
                 if first {
                     leaf.head = at;
                 } else {
-                    self.slab.link(before, at, packet.wire);
+                    self.buffers.slab.link(before, at, packet.wire);
                 }
                 let (node, slot) = (leaf.scheduler, leaf.slot);
                 if node != 0 {
@@ -367,23 +384,23 @@ impl Engine {
     pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
         let from = classes.len();
         self.classifier.classify_batch(keys, classes);
-        if self.leaves.len() < PREFETCH_FROM {
+        if self.buffers.leaves.len() < PREFETCH_FROM {
             return;
         }
         for class in classes[from..].iter().flatten() {
-            prefetch(&self.leaves, *class as usize);
+            prefetch(&self.buffers.leaves, *class as usize);
         }
         for class in classes[from..].iter().flatten() {
-            if let Some(leaf) = self.leaves.get(*class as usize) {
+            if let Some(leaf) = self.buffers.leaves.get(*class as usize) {
                 self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
                 if leaf.kind == Kind::Stateful {
-                    prefetch(&self.queues, leaf.head as usize);
+                    prefetch(&self.buffers.queues, leaf.head as usize);
                 } else {
-                    self.slab.fetch(leaf.tail);
+                    self.buffers.slab.fetch(leaf.tail);
                 }
             }
         }
-        if self.queues.len() < PREFETCH_FROM {
+        if self.buffers.queues.len() < PREFETCH_FROM {
             return;
         }
         for class in classes[from..].iter().flatten() {
@@ -447,49 +464,7 @@ impl Engine {
             }
             return None;
         }
-        if !self.wakeups.is_empty() {
-            self.unblock_due();
-        }
-        loop {
-            let root = &mut self.nodes[0];
-            let slot = root.inner.choose(now)?;
-            let class = root.class(slot);
-            // A class that holds a scheduler has the bit HOLDS_SCHEDULER, and so is not found.
-            let many = self.leaves.len() >= PREFETCH_FROM;
-            let Some(leaf) = self.leaves.get_mut(class as usize) else {
-                return self.dequeue_nested(slot);
-            };
-            if leaf.kind == Kind::Stateful {
-                match self.dequeue_stateful(class, slot) {
-                    Some(departure) => return Some(departure),
-                    None => continue,
-                }
-            }
-            // The same as `take_packet` and `finish_departure`, inlined. The packet itself is read
-            // last.
-            let at = leaf.head;
-            let (len, wire, next_at, next_wire) = self.slab.first(at, &self.overhead);
-            leaf.head = next_at;
-            leaf.packets -= 1;
-            leaf.bytes -= len;
-            leaf.sent_packets += 1;
-            leaf.sent_bytes += u64::from(len);
-            leaf.sent_wire_bytes += u64::from(wire);
-            let next = (leaf.packets > 0).then_some(next_wire);
-            let borrowed = self.nodes[0].sent(now, slot, (len, wire), next);
-            if borrowed {
-                leaf.borrowed_bytes += u64::from(len);
-            }
-            if many {
-                // The same class may be chosen again.
-                self.slab.fetch(next_at);
-                self.prefetch_next(slot);
-            }
-            if self.trace.is_some() {
-                self.record_event(class, &self.slab.look(at, wire), What::Sent { borrowed });
-            }
-            return Some(Departure { class, packet: self.slab.take(at, wire) });
-        }
+        self.dequeue_backlogged(now)
     }
 
     /// [`dequeue`](Engine::dequeue) until `out` holds `most` departures or none may leave now.

@@ -43,7 +43,7 @@ impl Engine {
     /// Asks the schedulers inside these classes whether they can work with these rates.
     pub(super) fn check_rates(&self, rates: &[(ClassId, Rate)]) -> Result<(), SpecError> {
         for (class, rate) in rates.iter().filter(|(class, _)| self.holds_scheduler(*class)) {
-            self.nodes[self.leaves[*class as usize].scheduler as usize]
+            self.nodes[self.buffers.leaves[*class as usize].scheduler as usize]
                 .inner
                 .check_rate(*rate)
                 .map_err(|e| e.of(*class))?;
@@ -57,7 +57,7 @@ impl Engine {
             self.places[*class as usize].rate = *rate;
             self.set_queue_rate(*class, *rate);
             if self.holds_scheduler(*class) {
-                let node = self.leaves[*class as usize].scheduler;
+                let node = self.buffers.leaves[*class as usize].scheduler;
                 self.nodes[node as usize].inner.set_rate(now, *rate, self.rate);
                 self.reconsider(node);
             }
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     fn holds_scheduler(&self, class: ClassId) -> bool {
-        self.leaves[class as usize].slot == ROOT_SLOT
+        self.buffers.leaves[class as usize].slot == ROOT_SLOT
     }
 
     /// A scheduler or its classes have changed. If it or a scheduler above it is blocked, its
@@ -98,7 +98,7 @@ impl Engine {
     pub(super) fn unblock(&mut self, mut node: u32) {
         while node != 0 && self.nodes[node as usize].blocked_until.take().is_some() {
             let place = &self.places[self.nodes[node as usize].class as usize];
-            let len = self.overhead.charge(self.mtu);
+            let len = self.buffers.overhead.charge(self.mtu);
             self.nodes[place.scheduler as usize].inner.unblocked(self.now, place.slot, len);
             node = place.scheduler;
         }

@@ -34,7 +34,7 @@ pub struct ClassShown {
 impl Engine {
     /// What the engine has of a class; `None` for a number without a class.
     pub fn shown(&self, class: ClassId) -> Option<ClassShown> {
-        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists)?;
+        let leaf = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists)?;
         let place = self.places.get(class as usize)?;
         let stateful = leaf.kind == Kind::Stateful;
         let held = (leaf.slot == ROOT_SLOT).then(|| self.nodes.get(leaf.scheduler as usize)).flatten();

@@ -1,7 +1,7 @@
 //! The way of a packet through a queue with a state of its own. The engine counts what the queue
 //! does, and reports it to the schedulers.
 
-use super::{Engine, Kind};
+use super::{Engine, Kind, Lossy};
 use crate::account::DropReason;
 use crate::packet::{NIL, Packet};
 use crate::queue::{Context, Policy, Queue, Store, Taken};
@@ -12,7 +12,13 @@ use crate::units::{Nanos, Rate};
 
 impl Engine {
     pub(super) fn queue_context(&self, class: ClassId, rate: Rate) -> Context {
-        Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, seed: self.queue_seed(class) }
+        Context {
+            rate,
+            link_rate: self.rate,
+            mtu: self.mtu,
+            overhead: self.buffers.overhead,
+            seed: self.queue_seed(class),
+        }
     }
 
     /// The seed of a class's queue: a different one for every class, from the seed of the engine.
@@ -34,12 +40,12 @@ impl Engine {
     }
 
     pub(super) fn seed_queues(&mut self) {
-        for class in 0..self.leaves.len() as ClassId {
+        for class in 0..self.buffers.leaves.len() as ClassId {
             let seed = self.queue_seed(class);
-            let leaf = &self.leaves[class as usize];
+            let leaf = &self.buffers.leaves[class as usize];
             if leaf.exists
                 && leaf.kind == Kind::Stateful
-                && let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_mut)
+                && let Some(queue) = self.buffers.queues.get_mut(leaf.head as usize).and_then(Option::as_mut)
             {
                 queue.seed(seed);
             }
@@ -49,37 +55,37 @@ impl Engine {
     pub(super) fn keep_queue(&mut self, queue: Box<dyn Queue>, name: &'static str) -> u32 {
         match self.free_queues.pop() {
             Some(at) => {
-                self.queues[at as usize] = Some(queue);
+                self.buffers.queues[at as usize] = Some(queue);
                 self.queue_names[at as usize] = name;
                 at
             }
             None => {
-                self.queues.push(Some(queue));
+                self.buffers.queues.push(Some(queue));
                 self.queue_names.push(name);
-                (self.queues.len() - 1) as u32
+                (self.buffers.queues.len() - 1) as u32
             }
         }
     }
 
     /// Removes a class's queue, which is empty, if it has a state of its own.
     pub(super) fn forget_queue(&mut self, class: ClassId) {
-        let leaf = &mut self.leaves[class as usize];
+        let leaf = &mut self.buffers.leaves[class as usize];
         if leaf.kind == Kind::Stateful {
-            self.queues[leaf.head as usize] = None;
+            self.buffers.queues[leaf.head as usize] = None;
             self.free_queues.push(leaf.head);
             (leaf.kind, leaf.head) = (Kind::DropTail, NIL);
         }
     }
 
     pub(super) fn queue_of(&self, class: ClassId) -> Option<&dyn Queue> {
-        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists && leaf.kind == Kind::Stateful)?;
-        self.queues.get(leaf.head as usize)?.as_deref()
+        let leaf = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists && leaf.kind == Kind::Stateful)?;
+        self.buffers.queues.get(leaf.head as usize)?.as_deref()
     }
 
     pub(super) fn set_queue_rate(&mut self, class: ClassId, rate: Rate) {
-        let (leaf, link) = (&self.leaves[class as usize], self.rate);
+        let (leaf, link) = (&self.buffers.leaves[class as usize], self.rate);
         if leaf.kind == Kind::Stateful
-            && let Some(queue) = &mut self.queues[leaf.head as usize]
+            && let Some(queue) = &mut self.buffers.queues[leaf.head as usize]
         {
             queue.set_rate(rate);
             queue.set_link_rate(link);
@@ -87,11 +93,11 @@ impl Engine {
     }
 
     /// Calls a class's queue, and updates the class's backlog. What the queue dropped is in
-    /// `self.lost`.
+    /// `self.buffers.lost`.
     fn with_queue<R>(&mut self, class: ClassId, call: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
-        let leaf = &mut self.leaves[class as usize];
-        let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
-        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
+        let leaf = &mut self.buffers.leaves[class as usize];
+        let queue = self.buffers.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
+        let mut store = Store::new(&mut self.buffers.slab, &self.buffers.overhead, &mut self.buffers.lost);
         let answer = call(queue, &mut store);
         (leaf.packets, leaf.bytes) = queue.backlog();
         let marked = store.marked();
@@ -109,17 +115,17 @@ impl Engine {
     /// Updates a class's backlog from its queue, after drops.
     fn recount(&mut self, class: ClassId) {
         if let Some((packets, bytes)) = self.queue_of(class).map(Queue::backlog) {
-            let leaf = &mut self.leaves[class as usize];
+            let leaf = &mut self.buffers.leaves[class as usize];
             (leaf.packets, leaf.bytes) = (packets, bytes);
         }
     }
 
     /// The charged length of the packet that would leave a class next.
     fn first_length(&self, class: ClassId) -> Option<u32> {
-        let leaf = &self.leaves[class as usize];
+        let leaf = &self.buffers.leaves[class as usize];
         match leaf.kind {
-            Kind::Stateful => self.queues.get(leaf.head as usize)?.as_deref()?.peek(),
-            _ => (leaf.packets > 0).then(|| self.slab.wire(leaf.head, &self.overhead)),
+            Kind::Stateful => self.buffers.queues.get(leaf.head as usize)?.as_deref()?.peek(),
+            _ => (leaf.packets > 0).then(|| self.buffers.slab.wire(leaf.head, &self.buffers.overhead)),
         }
     }
 
@@ -128,10 +134,12 @@ impl Engine {
     /// processor wait for those writes.
     #[inline(never)]
     pub(super) fn enqueue_stateful(&mut self, class: ClassId, packet: &mut Packet) {
-        let leaf = &mut self.leaves[class as usize];
+        let leaf = &mut self.buffers.leaves[class as usize];
         let (node, slot) = (leaf.scheduler, leaf.slot);
-        let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else { return };
-        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
+        let Some(queue) = self.buffers.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let mut store = Store::new(&mut self.buffers.slab, &self.buffers.overhead, &mut self.buffers.lost);
         let answer = queue.enqueue(self.now, packet, &mut store);
         let marked = store.marked();
         let first = leaf.packets == 0;
@@ -140,7 +148,7 @@ impl Engine {
             leaf.bytes += packet.len;
         }
         self.count_marks(class, marked);
-        if !self.lost.is_empty() {
+        if !self.buffers.lost.is_empty() {
             self.recount(class);
         }
         debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.backlog_of(class)));
@@ -151,47 +159,34 @@ impl Engine {
             }
             Err(reason) => self.count_drop(class, *packet, reason),
         }
-        if !self.lost.is_empty() {
+        if !self.buffers.lost.is_empty() {
             self.count_lost(class, None);
         }
     }
 
     fn backlog_of(&self, class: ClassId) -> (u32, u32) {
-        let leaf = &self.leaves[class as usize];
+        let leaf = &self.buffers.leaves[class as usize];
         (leaf.packets, leaf.bytes)
     }
 
     /// Takes the packet that the class's queue sends. Returns it with the charged length of the
     /// next one. `None` if the queue dropped all its packets: the schedulers have been told, and
     /// have to choose again.
-    #[inline(always)]
+    #[inline]
     pub(super) fn take_from_stateful(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
-        let leaf = &mut self.leaves[class as usize];
-        let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
-        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
-        let taken = queue.dequeue(self.now, &mut store);
-        let marked = store.marked();
-        if marked == 0
-            && self.lost.is_empty()
-            && let Some(taken) = taken
-        {
-            leaf.packets -= 1;
-            leaf.bytes -= taken.len;
-            debug_assert_eq!(queue.backlog(), (leaf.packets, leaf.bytes));
-            let next = if leaf.packets > 0 { queue.peek() } else { None };
-            return Some((taken, next));
+        match self.buffers.take_stateful(self.now, class) {
+            Ok(taken) => Some(taken),
+            Err(lossy) => self.depart_with_losses(class, lossy),
         }
-        self.depart_with_losses(class, taken, marked)
     }
 
     /// The rest of [`take_from_stateful`](Engine::take_from_stateful) if the queue marked or
     /// dropped packets.
     #[inline(never)]
-    fn depart_with_losses(
+    pub(super) fn depart_with_losses(
         &mut self,
         class: ClassId,
-        taken: Option<Taken>,
-        marked: u64,
+        (taken, marked): Lossy,
     ) -> Option<(Taken, Option<u32>)> {
         self.count_marks(class, marked);
         self.recount(class);
@@ -201,14 +196,14 @@ impl Engine {
         };
         // The schedulers' choice of the class stands. They are told how many packets were dropped
         // before it.
-        let lost = std::mem::take(&mut self.lost);
+        let lost = std::mem::take(&mut self.buffers.lost);
         for (packet, reason) in &lost {
             self.count_drop(class, *packet, *reason);
         }
         let packets = lost.len() as u32;
         self.keep_lost(lost);
         if packets > 0 {
-            let leaf = self.leaves[class as usize];
+            let leaf = self.buffers.leaves[class as usize];
             let (mut node, mut slot) = (leaf.scheduler, leaf.slot);
             loop {
                 let n = &mut self.nodes[node as usize];
@@ -226,20 +221,20 @@ impl Engine {
 
     /// Takes the first packet of any queue without a drop decision.
     pub(super) fn take_first(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
-        if self.leaves[class as usize].kind != Kind::Stateful {
+        if self.buffers.leaves[class as usize].kind != Kind::Stateful {
             let (taken, next) = self.take_head(class);
-            return Some((self.slab.take(taken.at, taken.wire), next));
+            return Some((self.buffers.slab.take(taken.at, taken.wire), next));
         }
         let taken = self.with_queue(class, |queue, store| queue.take(store))??;
-        let packet = self.slab.take(taken.at, taken.wire);
+        let packet = self.buffers.slab.take(taken.at, taken.wire);
         Some((packet, self.first_length(class)))
     }
 
     /// Counts what a queue dropped, and reports every packet to the schedulers. With a `reason`,
     /// that one counts for all of them.
     fn count_lost(&mut self, class: ClassId, reason: Option<DropReason>) {
-        let leaf = self.leaves[class as usize];
-        let lost = std::mem::take(&mut self.lost);
+        let leaf = self.buffers.leaves[class as usize];
+        let lost = std::mem::take(&mut self.buffers.lost);
         let left = self.first_length(class);
         for (nth, (packet, why)) in lost.iter().enumerate() {
             self.count_drop(class, *packet, reason.unwrap_or(*why));
@@ -253,7 +248,7 @@ impl Engine {
     /// Gives the vector back, so that the next drops do not allocate.
     fn keep_lost(&mut self, mut lost: Vec<(Packet, DropReason)>) {
         lost.clear();
-        self.lost = lost;
+        self.buffers.lost = lost;
     }
 
     // ------------------------------------------------------------------ changes
@@ -267,13 +262,13 @@ impl Engine {
         spec: &QueueSpec,
         rate: Rate,
     ) -> Result<bool, SpecError> {
-        let leaf = &self.leaves[class as usize];
+        let leaf = &self.buffers.leaves[class as usize];
         if leaf.kind != Kind::Stateful || self.queue_names.get(leaf.head as usize) != Some(&spec.name) {
             return Ok(false);
         }
         let context = self.queue_context(class, rate);
         let answer = self.with_queue(class, |queue, store| queue.change(now, &context, spec, store)).unwrap_or(Ok(()));
-        if !self.lost.is_empty() {
+        if !self.buffers.lost.is_empty() {
             self.count_lost(class, Some(DropReason::LimitLowered));
         }
         answer.map(|()| true)
@@ -282,25 +277,25 @@ impl Engine {
     /// Replaces a class's queue by one of another kind. Its packets go over in the order in which
     /// they would have left; those that do not fit are dropped.
     pub(super) fn replace_queue(&mut self, class: ClassId, policy: Policy, spec: &QueueSpec) {
-        let old = self.leaves[class as usize];
+        let old = self.buffers.leaves[class as usize];
         let mut waiting = Vec::with_capacity(old.packets as usize);
-        while self.leaves[class as usize].packets > 0 {
+        while self.buffers.leaves[class as usize].packets > 0 {
             let Some((packet, _)) = self.take_first(class) else { break };
             waiting.push(packet);
         }
         self.forget_queue(class);
         let new = self.leaf(policy, spec, old.scheduler, old.slot);
-        let leaf = &mut self.leaves[class as usize];
+        let leaf = &mut self.buffers.leaves[class as usize];
         (leaf.kind, leaf.head, leaf.tail) = (new.kind, new.head, new.tail);
         (leaf.limit, leaf.limit_in_bytes) = (new.limit, new.limit_in_bytes);
         let now = self.now;
         let mut refused = Vec::new();
         for mut packet in waiting {
-            let taken = match self.leaves[class as usize].kind {
+            let taken = match self.buffers.leaves[class as usize].kind {
                 Kind::Stateful => self
                     .with_queue(class, |queue, store| queue.enqueue(now, &mut packet, store))
                     .is_some_and(|answer| answer.is_ok()),
-                _ if self.leaves[class as usize].fits(packet.len) => {
+                _ if self.buffers.leaves[class as usize].fits(packet.len) => {
                     self.put(class, &packet);
                     true
                 }
@@ -310,7 +305,7 @@ impl Engine {
                 refused.push((packet, DropReason::LimitLowered));
             }
         }
-        self.lost.append(&mut refused);
+        self.buffers.lost.append(&mut refused);
         self.count_lost(class, Some(DropReason::LimitLowered));
     }
 }

@@ -32,7 +32,7 @@ impl Engine {
         let queue = root.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
         let policy = self.policy(ROOT, &queue, self.rate)?;
         let leaf = self.leaf(policy, &queue, node, ROOT_SLOT);
-        self.leaves.push(leaf);
+        self.buffers.leaves.push(leaf);
         self.tell_guesses(ROOT);
         Ok(())
     }
@@ -50,7 +50,7 @@ impl Engine {
             nested: class != ROOT,
             link_rate: self.rate,
             mtu: self.mtu,
-            overhead: self.overhead,
+            overhead: self.buffers.overhead,
             timer: self.timer,
         };
         let inner = (entry.build)(&context, &spec.settings)?;
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     pub(super) fn existing(&self, class: ClassId) -> Result<&TreePlace, SpecError> {
-        match self.leaves.get(class as usize) {
+        match self.buffers.leaves.get(class as usize) {
             Some(leaf) if leaf.exists => Ok(&self.places[class as usize]),
             _ => Err(SpecError::new(format!("there is no class {class}"))),
         }
@@ -123,14 +123,14 @@ impl Engine {
 
     /// The scheduler that a class holds, if it does.
     fn held_by(&self, class: ClassId) -> Option<u32> {
-        let leaf = &self.leaves[class as usize];
+        let leaf = &self.buffers.leaves[class as usize];
         (leaf.slot == ROOT_SLOT).then_some(leaf.scheduler)
     }
 
     /// The scheduler that serves the children of a class, and the class's slot in it. The same
     /// scheduler serves the class's own packets.
     fn scheduler_below(&self, class: ClassId) -> (u32, Slot) {
-        let leaf = &self.leaves[class as usize];
+        let leaf = &self.buffers.leaves[class as usize];
         (leaf.scheduler, leaf.slot)
     }
 
@@ -144,7 +144,7 @@ impl Engine {
         let meter = MeterSpec::read(&spec.settings)?;
         let guarantee = entry.rate_inside(&spec.settings);
         let rate = guarantee.unwrap_or(self.rate_of_place(node));
-        let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
+        let id = self.free.last().copied().unwrap_or(self.buffers.leaves.len() as ClassId);
         let policy = self.policy(id, &queue, rate)?;
         if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
             return Err(SpecError::new(format!("schedulers stand more than {MAX_NESTING} deep in one another")));
@@ -194,10 +194,10 @@ impl Engine {
             meter: None,
         };
         if self.free.pop().is_some() {
-            self.leaves[id as usize] = leaf;
+            self.buffers.leaves[id as usize] = leaf;
             self.places[id as usize] = place;
         } else {
-            self.leaves.push(leaf);
+            self.buffers.leaves.push(leaf);
             self.places.push(place);
         }
         self.places[spec.parent as usize].children += 1;
@@ -210,7 +210,7 @@ impl Engine {
     /// Tells schedulers whether the lengths of a class's packets are guesses: the one that serves
     /// its queue, and, where the class holds that one, the one above.
     fn tell_guesses(&mut self, class: ClassId) {
-        let leaf = &self.leaves[class as usize];
+        let leaf = &self.buffers.leaves[class as usize];
         let guesses = leaf.kind == Kind::Stateful
             && queue::find(self.queue_names[leaf.head as usize]).is_some_and(queue::Entry::guesses);
         self.nodes[leaf.scheduler as usize].inner.guesses(leaf.slot, guesses);
@@ -317,8 +317,8 @@ impl Engine {
         if self.default == Some(class) || self.classifier.leads_to(class) {
             return Err(SpecError::new("rules or the default still lead to the class").help("change the rules first"));
         }
-        let leaf = self.leaves[class as usize];
-        while self.leaves[class as usize].packets > 0 {
+        let leaf = self.buffers.leaves[class as usize];
+        while self.buffers.leaves[class as usize].packets > 0 {
             let Some((packet, next)) = self.take_first(class) else { break };
             self.head_lost(leaf.scheduler, leaf.slot, next);
             match heir {
@@ -335,8 +335,8 @@ impl Engine {
         n.free.push(slot);
         self.places[above as usize].children -= 1;
         // What the class did stays in its parents' sums.
-        let gone = self.leaves[class as usize];
-        let into = &mut self.leaves[above as usize];
+        let gone = self.buffers.leaves[class as usize];
+        let into = &mut self.buffers.leaves[above as usize];
         into.sent_packets += gone.sent_packets;
         into.sent_bytes += gone.sent_bytes;
         into.sent_wire_bytes += gone.sent_wire_bytes;
@@ -351,7 +351,7 @@ impl Engine {
             }
         }
         self.forget_queue(class);
-        self.leaves[class as usize].exists = false;
+        self.buffers.leaves[class as usize].exists = false;
         self.free.push(class);
         self.reconsider(serving);
         Ok(())
@@ -359,7 +359,7 @@ impl Engine {
 
     /// Puts a packet of a removed class into its heir's queue. It keeps its time of arrival.
     pub(super) fn inherit(&mut self, heir: ClassId, mut packet: Packet) {
-        let leaf = self.leaves[heir as usize];
+        let leaf = self.buffers.leaves[heir as usize];
         if leaf.kind == Kind::Stateful {
             self.enqueue_stateful(heir, &mut packet);
         } else if leaf.fits(packet.len) {
@@ -380,14 +380,14 @@ impl Engine {
             return Ok(());
         }
         let policy = self.policy(class, spec, rate)?;
-        if self.leaves[class as usize].kind == Kind::Stateful || matches!(policy, Policy::Stateful(_)) {
+        if self.buffers.leaves[class as usize].kind == Kind::Stateful || matches!(policy, Policy::Stateful(_)) {
             self.replace_queue(class, policy, spec);
             self.tell_guesses(class);
             return Ok(());
         }
-        let leaf = self.leaves[class as usize];
+        let leaf = self.buffers.leaves[class as usize];
         let new = self.leaf(policy, spec, leaf.scheduler, leaf.slot);
-        let leaf = &mut self.leaves[class as usize];
+        let leaf = &mut self.buffers.leaves[class as usize];
         (leaf.kind, leaf.limit, leaf.limit_in_bytes) = (new.kind, new.limit, new.limit_in_bytes);
         if leaf.kind == Kind::DropHead {
             if leaf.over() {
@@ -396,7 +396,7 @@ impl Engine {
             return Ok(());
         }
         // Drop-tail drops the newest packets first.
-        while self.leaves[class as usize].over() {
+        while self.buffers.leaves[class as usize].over() {
             self.drop_tail(class, DropReason::LimitLowered);
         }
         Ok(())
@@ -405,15 +405,15 @@ impl Engine {
     /// Drops the last packet of a plain queue. Linear in the queue: only for a lowered limit, and
     /// for schedulers that name [victims](crate::schedule::Scheduler::victim).
     pub(super) fn drop_tail(&mut self, class: ClassId, reason: DropReason) {
-        let leaf = self.leaves[class as usize];
+        let leaf = self.buffers.leaves[class as usize];
         if leaf.packets == 1 {
             return self.drop_from_head(class, reason);
         }
-        let before = self.slab.before(leaf.head, leaf.tail);
-        let (_, wire, ..) = self.slab.first(leaf.tail, &self.overhead);
-        let packet = self.slab.take(leaf.tail, wire);
-        self.slab.link(before, NIL, 0);
-        let leaf = &mut self.leaves[class as usize];
+        let before = self.buffers.slab.before(leaf.head, leaf.tail);
+        let (_, wire, ..) = self.buffers.slab.first(leaf.tail, &self.buffers.overhead);
+        let packet = self.buffers.slab.take(leaf.tail, wire);
+        self.buffers.slab.link(before, NIL, 0);
+        let leaf = &mut self.buffers.leaves[class as usize];
         leaf.tail = before;
         leaf.packets -= 1;
         leaf.bytes -= packet.len;

@@ -2,18 +2,24 @@
 
 use std::cmp::Reverse;
 
-use super::{Departure, Drop, Engine, HOLDS_SCHEDULER, Kind, MAX_NESTING, Node};
+use super::{Buffers, Departure, Drop, Engine, HOLDS_SCHEDULER, How, Kind, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
-use crate::prefetch::prefetch;
 use crate::queue::Taken;
-use crate::schedule::{Admit, NOBODY, ROOT_SLOT, Slot};
+use crate::schedule::{Admit, ROOT_SLOT, Slot};
 use crate::shape::meter::Outcome;
 use crate::spec::{ClassId, ROOT};
 use crate::trace::{Event, What};
 use crate::units::Nanos;
 
 impl Node {
+    /// Lets the class send that the scheduler chooses.
+    #[inline]
+    pub(super) fn depart(&mut self, now: Nanos, buffers: &mut Buffers) -> Option<Departure> {
+        let classes: &[ClassId] = if self.slots_are_classes { &[] } else { &self.classes };
+        self.inner.depart(now, classes, buffers)
+    }
+
     /// The class of a slot, with the bit [`HOLDS_SCHEDULER`] if it holds a scheduler.
     #[inline]
     pub(super) fn class(&self, slot: Slot) -> ClassId {
@@ -52,7 +58,7 @@ impl Engine {
     /// charged length.
     #[inline(never)]
     pub(super) fn enqueue_any(&mut self, mut class: ClassId, mut packet: Packet) {
-        if self.metered && self.leaves.get(class as usize).is_some_and(|leaf| leaf.exists) {
+        if self.metered && self.buffers.leaves.get(class as usize).is_some_and(|leaf| leaf.exists) {
             let default = self.default.filter(|default| *default != class);
             let mut outcome = self.apply_meters(class, &mut packet, default.is_some());
             // A packet that goes to the default class goes through the meters there as well, but no
@@ -67,7 +73,7 @@ impl Engine {
                 return self.count_drop(class, packet, DropReason::Policed);
             }
         }
-        let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
+        let Some(leaf) = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return self.drop_unclassified(packet);
         };
         let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
@@ -96,7 +102,7 @@ impl Engine {
         loop {
             while let Some((slot, reason)) = self.nodes[node as usize].inner.victim() {
                 let class = self.nodes[node as usize].class(slot);
-                let leaf = self.leaves.get(class as usize);
+                let leaf = self.buffers.leaves.get(class as usize);
                 if leaf.is_some_and(|leaf| leaf.kind != Kind::Stateful && leaf.packets > 0) {
                     self.drop_tail(class, reason);
                 }
@@ -142,11 +148,62 @@ impl Engine {
         departure
     }
 
-    /// [`dequeue`](Engine::dequeue) of a class of the root's scheduler whose queue has a state of
-    /// its own. `None` if the queue dropped all its packets.
+    /// [`dequeue`](Engine::dequeue) while packets are queued.
+    pub(super) fn dequeue_backlogged(&mut self, now: Nanos) -> Option<Departure> {
+        if !self.wakeups.is_empty() {
+            self.unblock_due();
+        }
+        let root = &mut self.nodes[0];
+        let mut departure = root.depart(now, &mut self.buffers);
+        if departure.is_some() {
+            root.backlog -= 1;
+            if self.trace.is_some() {
+                self.trace_departure(&departure);
+            }
+        } else if self.buffers.how != How::Nobody {
+            departure = self.dequeue_otherwise();
+        }
+        departure
+    }
+
+    #[cold]
+    fn trace_departure(&mut self, departure: &Option<Departure>) {
+        if let (Some(Departure { class, packet }), How::Sent { borrowed }) = (departure, self.buffers.how) {
+            self.record_event(*class, packet, What::Sent { borrowed });
+        }
+    }
+
+    /// [`dequeue`](Engine::dequeue) where [`Node::depart`] has left something to do.
     #[inline(never)]
-    pub(super) fn dequeue_stateful(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
-        let (taken, next) = self.take_from_stateful(class)?;
+    fn dequeue_otherwise(&mut self) -> Option<Departure> {
+        loop {
+            match self.buffers.how {
+                How::Nobody => return None,
+                How::Inside(slot) => return self.dequeue_nested(slot),
+                How::Lost(class, slot) => {
+                    if let Some(departure) = self.dequeue_lossy(class, slot) {
+                        return Some(departure);
+                    }
+                }
+                // Comes from below, after another class was asked.
+                How::Sent { .. } => {}
+            }
+            // The queue has dropped all its packets: another class is to be chosen.
+            let root = &mut self.nodes[0];
+            let departure = root.depart(self.now, &mut self.buffers);
+            if departure.is_some() {
+                root.backlog -= 1;
+                self.trace_departure(&departure);
+                return departure;
+            }
+        }
+    }
+
+    /// The rest of a departure from a queue with a state of its own that dropped or marked packets.
+    /// `None` if it dropped all its packets.
+    fn dequeue_lossy(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
+        let lossy = std::mem::replace(&mut self.buffers.lossy, (None, 0));
+        let (taken, next) = self.depart_with_losses(class, lossy)?;
         self.count_sent(class, &taken);
         let borrowed = self.nodes[0].sent(self.now, slot, (taken.len, taken.wire), next);
         Some(self.finish_departure(class, taken, borrowed))
@@ -162,13 +219,13 @@ impl Engine {
 
     #[inline]
     pub(super) fn put(&mut self, class: ClassId, packet: &Packet) -> bool {
-        let at = self.slab.insert(packet);
-        let leaf = &mut self.leaves[class as usize];
+        let at = self.buffers.slab.insert(packet);
+        let leaf = &mut self.buffers.leaves[class as usize];
         let first = leaf.packets == 0;
         if first {
             leaf.head = at;
         } else {
-            self.slab.link(leaf.tail, at, packet.wire);
+            self.buffers.slab.link(leaf.tail, at, packet.wire);
         }
         leaf.tail = at;
         leaf.packets += 1;
@@ -179,9 +236,9 @@ impl Engine {
     /// Takes the first packet of a plain queue. Returns it with the charged length of the next one.
     #[inline]
     pub(super) fn take_head(&mut self, class: ClassId) -> (Taken, Option<u32>) {
-        let leaf = &mut self.leaves[class as usize];
+        let leaf = &mut self.buffers.leaves[class as usize];
         let at = leaf.head;
-        let (len, wire, next, next_wire) = self.slab.first(at, &self.overhead);
+        let (len, wire, next, next_wire) = self.buffers.slab.first(at, &self.buffers.overhead);
         leaf.head = next;
         leaf.packets -= 1;
         leaf.bytes -= len;
@@ -192,7 +249,7 @@ impl Engine {
     /// A packet does not fit into a plain queue: it is dropped, or the packets at the head are.
     #[cold]
     pub(super) fn overflow(&mut self, class: ClassId, packet: Packet) {
-        let leaf = self.leaves[class as usize];
+        let leaf = self.buffers.leaves[class as usize];
         let too_long = leaf.limit_in_bytes && packet.len > leaf.limit || leaf.bytes.checked_add(packet.len).is_none();
         if leaf.kind == Kind::DropTail || leaf.limit == 0 || too_long {
             self.count_drop(class, packet, DropReason::QueueFull);
@@ -229,7 +286,7 @@ impl Engine {
                 (depth, node, chosen) = (0, 0, self.nodes[0].inner.choose(now));
                 continue;
             }
-            node = self.leaves[(class & !HOLDS_SCHEDULER) as usize].scheduler;
+            node = self.buffers.leaves[(class & !HOLDS_SCHEDULER) as usize].scheduler;
             chosen = self.nodes[node as usize].inner.choose(now);
         };
         // Up: report to every scheduler on the way what was sent.
@@ -246,7 +303,7 @@ impl Engine {
     /// its packets instead.
     #[inline]
     pub(super) fn take_packet(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
-        let (taken, next) = if self.leaves[class as usize].kind == Kind::Stateful {
+        let (taken, next) = if self.buffers.leaves[class as usize].kind == Kind::Stateful {
             self.take_from_stateful(class)?
         } else {
             self.take_head(class)
@@ -257,43 +314,22 @@ impl Engine {
 
     #[inline(always)]
     fn count_sent(&mut self, class: ClassId, taken: &Taken) {
-        let leaf = &mut self.leaves[class as usize];
+        let leaf = &mut self.buffers.leaves[class as usize];
         leaf.sent_packets += 1;
         leaf.sent_bytes += u64::from(taken.len);
         leaf.sent_wire_bytes += u64::from(taken.wire);
     }
 
-    /// Prefetches what the next packets will need: of the class that is likely next its first
-    /// packet, and of the class after it the records, which have the cell of its first packet.
-    #[inline]
-    pub(super) fn prefetch_next(&mut self, slot: Slot) {
-        let root = &self.nodes[0];
-        let [near, far] = root.inner.likely_next(slot);
-        let class = |slot: Slot| {
-            if root.slots_are_classes {
-                slot
-            } else {
-                root.classes.get(slot as usize).map_or(NOBODY, |class| class & !HOLDS_SCHEDULER)
-            }
-        };
-        if let Some(leaf) = self.leaves.get(class(near) as usize) {
-            self.slab.fetch(leaf.head);
-        }
-        prefetch(&self.leaves, class(far) as usize);
-        root.inner.fetch(far);
-    }
-
-    /// The end of a departure. The packet itself is read only here, so that its prefetch has time
-    /// to finish.
+    /// The end of a departure whose scheduler has been told of it.
     #[inline(always)]
-    pub(super) fn finish_departure(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
+    fn finish_departure(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
         if borrowed {
-            self.leaves[class as usize].borrowed_bytes += u64::from(taken.len);
+            self.buffers.leaves[class as usize].borrowed_bytes += u64::from(taken.len);
         }
         if self.trace.is_some() {
-            self.record_event(class, &self.slab.look(taken.at, taken.wire), What::Sent { borrowed });
+            self.record_event(class, &self.buffers.slab.look(taken.at, taken.wire), What::Sent { borrowed });
         }
-        Departure { class, packet: self.slab.take(taken.at, taken.wire) }
+        Departure { class, packet: self.buffers.slab.take(taken.at, taken.wire) }
     }
 
     /// Asks the schedulers from a class upwards whether they admit a packet, until one of them
@@ -344,13 +380,13 @@ impl Engine {
     /// Drops packets at the head of a class's queue until its limit holds, at least one, and
     /// reports that to the schedulers.
     pub(super) fn drop_from_head(&mut self, class: ClassId, reason: DropReason) {
-        let leaf = self.leaves[class as usize];
+        let leaf = self.buffers.leaves[class as usize];
         loop {
             let (taken, next) = self.take_head(class);
-            let packet = self.slab.take(taken.at, taken.wire);
+            let packet = self.buffers.slab.take(taken.at, taken.wire);
             self.count_drop(class, packet, reason);
             self.head_lost(leaf.scheduler, leaf.slot, next);
-            if !self.leaves[class as usize].over() {
+            if !self.buffers.leaves[class as usize].over() {
                 return;
             }
         }
@@ -379,7 +415,7 @@ impl Engine {
             } else if next.is_none() {
                 // The class below is empty, this scheduler is not: the next packet is that of
                 // another class, of unknown length.
-                next = Some(self.overhead.charge(self.mtu));
+                next = Some(self.buffers.overhead.charge(self.mtu));
             }
             report = n.backlog == 0 && !was_blocked;
             let place = &self.places[n.class as usize];
@@ -405,6 +441,7 @@ impl Engine {
     }
 
     /// Unblocks the inner schedulers whose time has come.
+    #[inline(never)]
     pub(super) fn unblock_due(&mut self) {
         while let Some(&Reverse((time, node))) = self.wakeups.peek() {
             if time > self.now {

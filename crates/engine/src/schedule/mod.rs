@@ -29,9 +29,10 @@ pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Rank, Reserve
 use std::sync::OnceLock;
 
 use crate::account::DropReason;
+use crate::engine::{Buffers, Departure, depart};
 use crate::link::Overhead;
 use crate::settings::Settings;
-use crate::spec::{SpecError, Timer};
+use crate::spec::{ClassId, SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
 /// A class within one scheduler instance: a small number given by the engine, used again after
@@ -211,6 +212,15 @@ pub trait Scheduler: Send {
     /// reorders or drops packets, lengths reported earlier are guesses: `len` here is what counts.
     /// Returns whether the packet used bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
+
+    /// A whole departure: asks [`choose`](Scheduler::choose), takes the packet, and reports it by
+    /// [`sent`](Scheduler::sent). The engine calls it for the link's own scheduler. It is here, and
+    /// no scheduler writes its own, because it is compiled anew for each of them: one call through
+    /// a table of functions in place of two, and what they do can become part of it.
+    #[inline]
+    fn depart(&mut self, now: Nanos, classes: &[ClassId], buffers: &mut Buffers) -> Option<Departure> {
+        depart(self, now, classes, buffers)
+    }
 
     /// The packet for which [`sent`](Scheduler::sent) has just returned true has `bytes` bytes of
     /// its own, without what the link charges. For schedulers that [want

@@ -323,7 +323,7 @@ impl Exact {
     // ------------------------------------------------------------------ choice
 
     /// The leaf that sends the next packet beyond guarantees, and the node that lends for it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn choose_excess(&mut self) -> Option<(u32, u32)> {
         let now = self.now;
         if self.excess == Excess::Priority {

@@ -319,7 +319,7 @@ impl Scheduler for Exact {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn choose(&mut self, now: Nanos) -> Option<Slot> {
         if self.chosen != NIL && self.chosen_at == now {
             return Some(self.chosen);
@@ -330,7 +330,7 @@ impl Scheduler for Exact {
         Some(slot)
     }
 
-    #[inline]
+    #[inline(always)]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
         let lender = if self.chosen == slot { self.lender } else { 0 };
         self.update_now(now);
