@@ -1,11 +1,10 @@
 //! The adversary of `support/adversary` for some seconds: no promise is broken, a change that
 //! changes nothing changes no departure. Every run has another seed.
 //!
-//! `ALTQ_ADVERSARY_SEED=N cargo test -p altq-engine --test adversary` runs one again;
+//! `ALTQ_ADVERSARY_SEED=N cargo test -p altq-engine --test all adversary` runs one again;
 //! `cargo run --release -p altq-engine --example adversary -- --minutes 60` looks for longer.
 
-#[path = "support/adversary/mod.rs"]
-mod adversary;
+use crate::support::adversary;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,7 +18,7 @@ const SEARCHED: &[&str] = &["cbq", "drr", "fairq", "hfsc", "htb", "priq", "wfq"]
 fn no_promise_is_broken() {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let seed = std::env::var("ALTQ_ADVERSARY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(now);
-    println!("seed {seed}; again: ALTQ_ADVERSARY_SEED={seed} cargo test -p altq-engine --test adversary");
+    println!("seed {seed}; again: ALTQ_ADVERSARY_SEED={seed} cargo test -p altq-engine --test all adversary");
     let random = Random::new(seed);
     let begin = Instant::now();
     let mut found = Found::default();

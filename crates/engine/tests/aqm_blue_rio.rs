@@ -1,8 +1,7 @@
 //! BLUE: the steps of its probability by hand, its random drops by statistics. RIO: which packets
 //! each level counts, and its RED.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};

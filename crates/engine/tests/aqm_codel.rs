@@ -1,8 +1,7 @@
 //! CoDel against the pseudo-code of RFC 8289, section 5, implemented here a second time with a
 //! deque and floating point. Both drop the same packets at the same times.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,7 @@
 //! PIE against the pseudo-code of RFC 8033, appendices A and B, implemented here a second time,
 //! with a timer that makes each update. Both drop the same packets at the same times.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use std::collections::VecDeque;
 

@@ -5,8 +5,7 @@
 //! chance exceeds in one of 1.7 million samples. The seeds are fixed, so that a test that passes
 //! keeps passing.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};

@@ -1,8 +1,7 @@
 //! The queue `two_level` against DragonFly's rule (docs/reference/altq.md 9): cases worked out by
 //! hand, and random ones against a simple model.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use std::collections::VecDeque;
 

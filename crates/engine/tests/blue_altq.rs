@@ -1,8 +1,7 @@
 //! `variant altq` of BLUE, decision by decision against docs/reference/altq.md 7.4 written down
 //! again as it stands there, with a driver that asks for a packet when its wire is free.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use std::collections::VecDeque;
 

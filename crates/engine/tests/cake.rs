@@ -1,9 +1,8 @@
 //! CAKE: the shares of hosts and flows in every mode, COBALT against a second implementation of its
 //! rules, and the set-associative hash.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::tree;
 
 use std::collections::HashMap;
 

@@ -1,8 +1,7 @@
 //! Classic CBQ against measurements of the compiled BSD code (docs/reference/altq.md 17): every
 //! figure of the tables within 2 %.
 
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support::wire;
 
 use altq_engine::Engine;
 use altq_engine::settings::{Limit, Settings, Value};

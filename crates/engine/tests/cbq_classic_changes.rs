@@ -1,8 +1,7 @@
 //! Classic CBQ under random changes: counters add up, no packet is stuck, nothing panics, and a
 //! change that is refused changes nothing.
 
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support::wire;
 
 use std::collections::HashMap;
 

@@ -1,7 +1,6 @@
 //! Classic CBQ shows the defects measured in ALTQ's CBQ: docs/reference/altq.md 2.9, 2.10 and 14.
 
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support::wire;
 
 use altq_engine::Engine;
 use altq_engine::settings::{Limit, Settings, Value};

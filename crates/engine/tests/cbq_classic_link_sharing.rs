@@ -4,8 +4,7 @@
 //! sends a packet that is not charged. So the test checks what any link-sharing must do, and prints
 //! the rest.
 
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support::wire;
 
 use altq_engine::Engine;
 use altq_engine::settings::{Limit, Settings, Value};

@@ -1,10 +1,8 @@
 //! Classic CBQ against a second, simple implementation of docs/reference/altq.md 2. On random trees
 //! and traffic, all departures are equal to the nanosecond, and so are ALTQ's statistics.
 
-#[path = "support/altq_cbq.rs"]
-mod altq_cbq;
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support::altq_cbq;
+use crate::support::wire;
 
 use altq_cbq::{Altq, Config, Link, Rule};
 use altq_engine::Engine;

@@ -1,8 +1,7 @@
 //! DRR against the pseudo-code of its paper, its fairness theorem, and its published latency.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::tree;
 
 use std::collections::VecDeque;
 

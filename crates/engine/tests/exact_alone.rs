@@ -1,7 +1,7 @@
 //! Exact CBQ does not file a leaf whose packet is the only one in the scheduler (`alone` in
 //! `crates/engine/src/schedule/cbq/exact/mod.rs`). Packets must leave as if it did.
 
-mod support;
+use crate::support;
 
 use altq_engine::{Change, Engine, Packet};
 use support::{Class, S, link};

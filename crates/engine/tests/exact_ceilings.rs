@@ -2,7 +2,7 @@
 //! a packet for each leaf, as `altq check` advises (docs/schedulers/cbq.md, "Ceilings of inner
 //! classes"; docs/reference/cbq.md rule 15).
 
-mod support;
+use crate::support;
 
 use support::{Class, S, Wire, link};
 

@@ -3,7 +3,7 @@
 //! and check that the link does not idle while a class may send, that extra calls change nothing,
 //! and what a class keeps through a change.
 
-mod support;
+use crate::support;
 
 use altq_engine::settings::Limit;
 use altq_engine::units::Rate;

@@ -1,6 +1,6 @@
 //! Exact CBQ: delay of conforming sources (docs/reference/cbq.md rules 8 to 10).
 
-mod support;
+use crate::support;
 
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::schedule;

@@ -3,7 +3,7 @@
 //! the link's rate, however late a class is served (docs/reference/cbq.md rules 9, 10, 12 and 14).
 //! And the burst of the link's own packets.
 
-mod support;
+use crate::support;
 
 use altq_engine::settings::Limit;
 use support::{Cbr, Class, MS, S, Sent, Wire, link};

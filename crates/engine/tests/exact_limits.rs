@@ -3,7 +3,7 @@
 //! removed, or `excess`. Over every span of time a class sends at most what its limit allowed in
 //! that time, and its burst (docs/reference/cbq.md rules 1, 10 and 17).
 
-mod support;
+use crate::support;
 
 use altq_engine::Change;
 use support::{Class, MS, Random, S, Wire, link};

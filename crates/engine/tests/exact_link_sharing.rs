@@ -7,7 +7,7 @@
 //! each class in a window was worked out by hand from docs/reference/cbq.md rule 5. The first 0.5 s
 //! of a window is not measured.
 
-mod support;
+use crate::support;
 
 use altq_engine::settings::Limit;
 use support::{Cbr, Class, MS, S, Wire, link};

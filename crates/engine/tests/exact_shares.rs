@@ -1,6 +1,6 @@
 //! Exact CBQ: shares of the link (docs/reference/cbq.md rules 1 to 4), on a wire in virtual time.
 
-mod support;
+use crate::support;
 
 use altq_engine::settings::Limit;
 use support::{Class, MS, S, Wire, link};

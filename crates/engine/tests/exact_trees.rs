@@ -1,7 +1,7 @@
 //! Exact CBQ against the ideal division, over random trees and changing sets of active classes
 //! (docs/reference/cbq.md rules 2 to 6).
 
-mod support;
+use crate::support;
 
 use support::{Cbr, Class, Random, S, Wire, ideal_of, leaves, link, tree};
 

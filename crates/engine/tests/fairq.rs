@@ -1,9 +1,8 @@
 //! FAIRQ: the order of classes against cases worked out by hand, their rates, and the queue's
 //! buckets packet by packet against docs/reference/altq.md 5.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::tree;
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,8 +1,7 @@
 //! Flowvalve, decision by decision against docs/reference/altq.md 7.3 written down again as it
 //! stands there. Which packets RED drops is taken from the engine: `aqm_red.rs` checks that.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};

@@ -1,7 +1,7 @@
 //! fq_codel against RFC 8290: a model written from its text, orders of packets worked out by hand,
 //! and the bounds of its round robin.
 
-mod support;
+use crate::support;
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,8 +1,7 @@
 //! ALTQ's WFQ, packet by packet against docs/reference/altq.md 8.1 written down again as it stands
 //! there: a search through all queues for the longest one, and a ring that is walked step by step.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,8 @@
 //! HFSC: the contract of a scheduler: changes while packets wait, schedulers in one another,
 //! timers, far times and odd rates.
 
-#[path = "support/hfsc.rs"]
-mod hfsc;
-mod support;
+use crate::support;
+use crate::support::hfsc;
 
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, QueueSpec, SchedulerSpec};

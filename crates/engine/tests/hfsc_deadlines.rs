@@ -3,9 +3,8 @@
 //! packet of maximum length takes. Deadlines are worked out here from the paper's definition: the
 //! least of the curves that began whenever the class became active.
 
-#[path = "support/hfsc.rs"]
-mod hfsc;
-mod support;
+use crate::support;
+use crate::support::hfsc;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -249,7 +248,7 @@ fn deadlines_in_random_trees() {
     println!("{out:?}");
 }
 
-/// `cargo test -p altq-engine --test hfsc_deadlines -- --ignored --nocapture`
+/// `cargo test -p altq-engine --test all hfsc_deadlines -- --ignored --nocapture`
 #[test]
 #[ignore = "a million packets"]
 fn deadlines_of_a_million_packets() {

@@ -2,9 +2,8 @@
 //! Queueing, ToN 5(5), 1997): over any interval in which two siblings have packets, their service
 //! divided by their weights differs by at most L1/r1 + L2/r2.
 
-#[path = "support/hfsc.rs"]
-mod hfsc;
-mod support;
+use crate::support;
+use crate::support::hfsc;
 
 use altq_engine::schedule::cbq::ideal::{Offer, Sharing, ideal};
 use altq_engine::units::Rate;

@@ -1,8 +1,7 @@
 //! HFSC: what `check` says that each class has while all have packets is what it gets.
 
-#[path = "support/hfsc.rs"]
-mod hfsc;
-mod support;
+use crate::support;
+use crate::support::hfsc;
 
 use altq_engine::schedule::find;
 use altq_engine::schedule::promise::{Member, Place, Promise};

@@ -1,9 +1,8 @@
 //! HFSC: the engine against what the registry's function promises: a packet that finds so many
 //! bytes waiting, itself included, has left, to its last bit, within the promise's time for them.
 
-#[path = "support/hfsc.rs"]
-mod hfsc;
-mod support;
+use crate::support;
+use crate::support::hfsc;
 
 use altq_engine::schedule::{
     self,

@@ -1,9 +1,8 @@
 //! HFSC: what classes get (shares, agencies, the cheating case of docs/reference/altq.md
 //! 14.11, upper limits).
 
-#[path = "support/hfsc.rs"]
-mod hfsc;
-mod support;
+use crate::support;
+use crate::support::hfsc;
 
 use hfsc::{MBIT, bent, line, link, share};
 use support::{Cbr, MS, S, Wire};

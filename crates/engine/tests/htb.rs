@@ -1,7 +1,7 @@
 //! HTB's bounds and its order: rates and ceils to a packet, guarantees whatever others do,
 //! borrowing by level, priority and quantum.
 
-mod support;
+use crate::support;
 
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};

@@ -1,7 +1,7 @@
 //! HTB's contract under changes and nesting: no packet is lost, every wake-up comes in time, and
 //! changed words hold from the change on.
 
-mod support;
+use crate::support;
 
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};

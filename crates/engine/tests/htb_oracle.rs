@@ -2,9 +2,8 @@
 //! looks at every class for every packet, without bitmaps and timers. And the contract of
 //! schedulers: wake-ups are exact, and extra calls change nothing.
 
-mod support;
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support;
+use crate::support::wire;
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,7 @@
 //! JoBS, packet by packet against docs/reference/altq.md 8.3 written down again as it stands there,
 //! and what its bounds and ratios come to.
 
-#[path = "support/queue.rs"]
-mod support;
+use crate::support::queue as support;
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,8 @@
 //! Meters against the text of RFC 2697 and RFC 2698, byte by byte, and in the engine: what is
 //! dropped, marked and counted.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::tree;
 
 use altq_engine::account::DropReason;
 use altq_engine::classify::RuleSet;

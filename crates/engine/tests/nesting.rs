@@ -2,11 +2,8 @@
 //! `next_wakeup` and the promised delays hold for each ordered pair, and for random trees of three
 //! levels. The schedulers are those of the registry.
 
-#[path = "support/nest.rs"]
-mod nest;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::nest;
 
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, QueueSpec};

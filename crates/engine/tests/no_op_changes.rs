@@ -2,11 +2,9 @@
 //! words of their classes, alone at the link and in a class of another; at random times every
 //! class, scheduler, rate and regulator is set to what it is.
 
-#[path = "support/nest.rs"]
-mod nest;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::nest;
+use crate::support::tree;
 
 use altq_engine::schedule::{self, Entry};
 use altq_engine::settings::{Kind, Limit, ONE, Settings, Value, Word};

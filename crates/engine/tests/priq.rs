@@ -1,9 +1,8 @@
 //! PRIQ: the strict order of priorities, round robin among classes of one priority, and what the
 //! highest class is promised.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
+use crate::support;
+use crate::support::tree;
 
 use altq_engine::settings::Settings;
 use altq_engine::spec::LinkSpec;

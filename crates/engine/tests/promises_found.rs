@@ -1,7 +1,6 @@
 //! Inputs that once broke what `altq check` promises, each with the law that it broke.
 
-#[path = "support/adversary/mod.rs"]
-mod adversary;
+use crate::support::adversary;
 
 use adversary::laws::Laws;
 use adversary::run::{Event, Outcome, run};

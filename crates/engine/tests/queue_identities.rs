@@ -2,7 +2,7 @@
 //! counters add up, the scheduler above never waits for a packet that is gone, and the same seed
 //! gives the same decisions.
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 

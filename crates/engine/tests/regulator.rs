@@ -2,13 +2,10 @@
 //! whatever the ring of the device holds, under every scheduler. And a change that changes nothing
 //! changes nothing, whatever the regulator.
 
-#[path = "support/nest.rs"]
-mod nest;
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support;
+use crate::support::nest;
+use crate::support::tree;
+use crate::support::wire;
 
 use altq_engine::shape::pacer::{LATE, SEEN_LATE};
 use altq_engine::spec::{LinkSpec, Regulator, Timer};

@@ -1,7 +1,7 @@
 //! SFQ: its decisions against a model written from tc-sfq(8), the marks of the RED in its flows
 //! against RED's formula, and changes of the hash.
 
-mod support;
+use crate::support;
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,10 +1,8 @@
 //! WFQ: worst-case fairness, latency and shares, against what is published of WF2Q+ and QFQ.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support;
+use crate::support::tree;
+use crate::support::wire;
 
 use altq_engine::schedule::promise::Promise;
 use altq_engine::settings::{Settings, Value};
@@ -249,7 +247,7 @@ fn no_packet_of_a_conforming_source_waits_longer_than_promised() {
     assert!(packets >= 1_000_000, "{packets}");
 }
 
-/// The same with seventy million: `cargo test --release -p altq-engine --test wfq -- --ignored`.
+/// The same with seventy million: `cargo test --release -p altq-engine --test all wfq -- --ignored`.
 #[test]
 #[ignore = "minutes; run by hand"]
 fn no_packet_waits_longer_than_promised_in_seventy_million() {

@@ -1,10 +1,8 @@
 //! WFQ's kinds of classes: shares of the excess, low latency, shapers, policers, nesting, changes.
 
-mod support;
-#[path = "support/tree.rs"]
-mod tree;
-#[path = "support/wire.rs"]
-mod wire;
+use crate::support;
+use crate::support::tree;
+use crate::support::wire;
 
 use altq_engine::account::DropReason;
 use altq_engine::settings::{ONE, Settings, Value};

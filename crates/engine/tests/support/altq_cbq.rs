@@ -3,8 +3,6 @@
 //! has its own event loop and wire, and shares no code with the engine. The link-sharing rules
 //! ancestor-only and formal, which ALTQ does not have, follow docs/reference/cbq.md 20.
 
-#![allow(dead_code)]
-
 use std::collections::VecDeque;
 
 /// A class as the configuration has it.
@@ -574,11 +572,5 @@ impl Altq {
 
     pub fn queued(&self, c: usize) -> usize {
         self.cl[c].queue.len()
-    }
-
-    /// The class's ns_per_byte, maxidle, minidle, offtime, depth.
-    pub fn numbers(&self, c: usize) -> (i64, i64, i64, i64, usize) {
-        let c = &self.cl[c];
-        (c.ns_per_byte, c.maxidle, c.minidle, c.offtime, c.depth)
     }
 }

@@ -1,6 +1,4 @@
 //! Links of hfsc classes.
-#![allow(dead_code)]
-
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};

@@ -1,7 +1,14 @@
 //! A wire in virtual time for tests of the engine. It sends one packet at a time, without a
 //! rounding error that adds up. The engine is asked at every arrival, when the wire is free, and at
 //! the times of `next_wakeup`.
-#![allow(dead_code)]
+
+pub mod adversary;
+pub mod altq_cbq;
+pub mod hfsc;
+pub mod nest;
+pub mod queue;
+pub mod tree;
+pub mod wire;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -127,7 +134,6 @@ pub struct Wire {
     queued: Vec<u32>,
     sources: Vec<Cbr>,
     arrivals: BinaryHeap<Reverse<(Nanos, usize)>>,
-    once: Vec<(Nanos, u32, u32)>,
     busy_from: Nanos,
     bits: u128,
     busy_until: Option<Nanos>,
@@ -156,7 +162,6 @@ impl Wire {
             queued: vec![0; n],
             sources: Vec::new(),
             arrivals: BinaryHeap::new(),
-            once: Vec::new(),
             busy_from: 0,
             bits: 0,
             busy_until: None,

@@ -1,7 +1,5 @@
 //! Trees in which any scheduler may be inside any other, and a wire that runs them and checks the
 //! engine's contract.
-#![allow(dead_code)]
-
 use altq_engine::schedule::{self, promise};
 use altq_engine::settings::{Kind, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
@@ -9,7 +7,7 @@ use altq_engine::spec::{ClassSpec, LinkSpec, SchedulerSpec};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Change, Engine, Packet};
 
-use super::support::Random;
+use super::Random;
 use super::tree;
 
 /// Names of all schedulers.

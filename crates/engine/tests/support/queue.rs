@@ -1,6 +1,4 @@
 //! A link with one class, for tests of the decisions of its queue.
-#![allow(dead_code)]
-
 use altq_engine::random::{self, SplitMix64};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec, SpecError};

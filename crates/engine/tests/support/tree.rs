@@ -1,6 +1,4 @@
 //! Links with any scheduler for tests, and what the scheduler promises its classes.
-#![allow(dead_code)]
-
 use altq_engine::schedule::{self, promise};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};

@@ -3,8 +3,6 @@
 //! `next_wakeup`, rounded up to the next tick. At one time: first completions, then timers, then
 //! arrivals.
 
-#![allow(dead_code)]
-
 use std::collections::VecDeque;
 
 use altq_engine::spec::Timer;
