@@ -1,7 +1,7 @@
 //! Which reservations are admitted, why others are not, and what would have fitted. Figures are
 //! worked out by hand, and bounds compared with what `altq check` would print.
 
-mod support;
+use crate::support;
 
 use altq_config::{Class, Link, Promises};
 use altq_engine::link::Overhead;

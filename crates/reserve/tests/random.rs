@@ -2,7 +2,7 @@
 //! listed, and that sums never exceed what the policy has. The engine accepts every change, and
 //! loses no packet.
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 

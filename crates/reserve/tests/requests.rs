@@ -1,6 +1,6 @@
 //! Requests and answers, compared with their exact text on the socket.
 
-mod support;
+use crate::support;
 
 use altq_reserve::{Answer, Excess, MOST_BYTES, Malformed, Op, Request, Service};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Reservations over restarts, changes of the policy, and refusals of the engine.
 
-mod support;
+use crate::support;
 
 use altq_engine::spec::SpecError;
 use altq_engine::{Change, Engine, Packet};

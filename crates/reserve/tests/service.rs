@@ -1,7 +1,7 @@
 //! The service of a reservation: delays of packets whose sources keep to their token buckets, while
 //! another class always has packets.
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 

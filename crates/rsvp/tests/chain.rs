@@ -1,7 +1,7 @@
 //! A host, three routers, a host: reservations from end to end, with losses, failures and floods of
 //! nothing but their own refreshes.
 
-mod support;
+use crate::support;
 
 use altq_rsvp::integrity::{Algorithm, Key};
 use altq_rsvp::node::{Event, Refusal};

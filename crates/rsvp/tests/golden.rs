@@ -1,7 +1,7 @@
 //! Messages whose bytes were made by another encoder and accepted by tshark 4.0: they decode to
 //! these fields, and the fields encode to the same bytes.
 
-mod support;
+use crate::support;
 
 use altq_rsvp::wire::{
     Challenge, Decoded, ErrorSpec, Flow, Flowspec, Hop, IN_PLACE, Message, PathErr, PathTear, Resv, ResvConf, ResvTear,

@@ -1,7 +1,7 @@
 //! RFC 2747: digests that others computed, sequence numbers, and what a node does with what is not
 //! authentic.
 
-mod support;
+use crate::support;
 
 use altq_rsvp::integrity::{
     Algorithm, IntegrityError, Key, Peers, Signature, Verdict, Window, sign, signature, verify,

@@ -2,7 +2,7 @@
 //! without a timer, no timer without state, what traffic control holds follows from requests and is
 //! within the class, and a change that was refused has left what was there.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Proxies for hosts without RSVP (RFC 5945, 5946).
 
-mod support;
+use crate::support;
 
 use altq_rsvp::node::{Event, Prefix, ProxyError, Refusal, Route};
 use altq_rsvp::wire::{

@@ -1,7 +1,7 @@
 //! What a node refuses: by an answer where RFC 2205 has one, silently where an answer would help a
 //! forger, and always by a counter.
 
-mod support;
+use crate::support;
 
 use altq_rsvp::integrity::{Algorithm, Key, sign};
 use altq_rsvp::node::{ConfigError, Limits, Neighbour, Node, Prefix, Refusal, Transmit};

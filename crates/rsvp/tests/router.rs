@@ -1,6 +1,6 @@
 //! One router: paths, reservations, changes, tears, expiry, repair.
 
-mod support;
+use crate::support;
 
 use altq_rsvp::node::{Event, Refusal, Route, Transmit};
 use altq_rsvp::wire::{Flow, Flowspec, Hop, Message, Path, Resv, Style, decode, encode, is_unicast};

@@ -1,6 +1,6 @@
 //! Reading is strict and never panics; writing is what reading takes.
 
-mod support;
+use crate::support;
 
 use altq_rsvp::wire::{
     Adspec, ErrorSpec, Fault, Flow, Flowspec, Hop, HopOffer, Message, Path, PathErr, PathTear, RawObject, Resv,

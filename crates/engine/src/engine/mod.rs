@@ -357,15 +357,7 @@ impl Engine {
                     self.buffers.slab.link(before, at, packet.wire);
                 }
                 let (node, slot) = (leaf.scheduler, leaf.slot);
-                if node != 0 {
-                    return self.report_queued(node, slot, packet.wire, first);
-                }
-                let root = &mut self.nodes[0];
-                root.backlog += 1;
-                if first || root.wants_arrivals {
-                    root.inner.queued(now, slot, packet.wire, first);
-                }
-                return;
+                return self.report_arrival(node, slot, packet.wire, first);
             }
         }
         self.enqueue_any(class, packet);

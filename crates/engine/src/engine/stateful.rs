@@ -147,11 +147,32 @@ impl Engine {
             leaf.packets += 1;
             leaf.bytes += packet.len;
         }
+        if marked > 0 || answer.is_err() || !self.buffers.lost.is_empty() {
+            return self.enqueue_lossy(class, packet, answer, marked, first);
+        }
+        debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.backlog_of(class)));
+        self.trace_packet(class, packet, What::Queued);
+        self.report_arrival(node, slot, packet.wire, first);
+    }
+
+    /// The rest of [`enqueue_stateful`](Engine::enqueue_stateful) if the queue marked or dropped
+    /// packets.
+    #[inline(never)]
+    fn enqueue_lossy(
+        &mut self,
+        class: ClassId,
+        packet: &Packet,
+        answer: Result<(), DropReason>,
+        marked: u64,
+        first: bool,
+    ) {
         self.count_marks(class, marked);
         if !self.buffers.lost.is_empty() {
             self.recount(class);
         }
         debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.backlog_of(class)));
+        let leaf = &self.buffers.leaves[class as usize];
+        let (node, slot) = (leaf.scheduler, leaf.slot);
         match answer {
             Ok(()) => {
                 self.trace_packet(class, packet, What::Queued);

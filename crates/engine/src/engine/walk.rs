@@ -352,8 +352,21 @@ impl Engine {
         }
     }
 
+    /// [`report_queued`](Engine::report_queued); the link's own scheduler is told without a call.
+    #[inline(always)]
+    pub(super) fn report_arrival(&mut self, node: u32, slot: Slot, len: u32, first: bool) {
+        if node != 0 {
+            return self.report_queued(node, slot, len, first);
+        }
+        let root = &mut self.nodes[0];
+        root.backlog += 1;
+        if first || root.wants_arrivals {
+            root.inner.queued(self.now, slot, len, first);
+        }
+    }
+
     /// Reports to the schedulers from a class upwards that a packet was queued.
-    #[inline]
+    #[inline(never)]
     pub(super) fn report_queued(&mut self, mut node: u32, mut slot: Slot, len: u32, mut first: bool) {
         let mut was_blocked = false;
         loop {

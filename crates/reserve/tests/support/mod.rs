@@ -1,5 +1,4 @@
 //! A table of reservations with a real engine, and short ways to write requests.
-#![allow(dead_code)]
 
 use altq_config::{Language, Link, parse_str};
 use altq_engine::random::SplitMix64;

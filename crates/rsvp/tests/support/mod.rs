@@ -1,6 +1,5 @@
 //! A world for nodes under test: traffic control with a ledger, routes from a table, random numbers
 //! from a seed.
-#![allow(dead_code)]
 
 pub mod chain;
 pub mod messages;
