@@ -273,7 +273,7 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 w.engine.enqueue(w.now, class, packet);
             }
             5 => {
-                let key = Key { dport: Some(u.int_in_range(0..=3)?), proto: 17, family: 4, ..Key::default() };
+                let key = Key { proto: 17, family: 4, ..Key::default() }.with_dport(Some(u.int_in_range(0..=3)?));
                 let packet = w.packet(100, 1, 0);
                 w.engine.receive(w.now, &key, packet);
             }

@@ -308,8 +308,8 @@ fn by_the_book(link: &Link, key: &Key) -> Option<u32> {
 fn matches(rule: &Rule, key: &Key) -> bool {
     rule.terms.iter().all(|term| {
         let number = match term.field {
-            Field::SrcPort => key.sport.map(u32::from),
-            Field::DstPort => key.dport.map(u32::from),
+            Field::SrcPort => key.sport().map(u32::from),
+            Field::DstPort => key.dport().map(u32::from),
             Field::Proto => Some(u32::from(key.proto)),
             Field::Tos => Some(u32::from(key.tos)),
             Field::Family => Some(u32::from(key.family)),
@@ -334,18 +334,18 @@ fn packet(random: &mut Random) -> Key {
     let v6 = random.chance(25);
     let base: u128 = if v6 { 0x2001_0db8 << 96 } else { 0x0a00_0000 };
     let src: u128 = if v6 { 1 } else { 0xc000_0200 };
-    Key {
+    let (sport, dport) = (ports.then(|| port(random)), ports.then(|| port(random)));
+    let key = Key {
         src: src + u128::from(random.below(3)),
         dst: base + u128::from(random.below(3)),
-        sport: ports.then(|| port(random)),
-        dport: ports.then(|| port(random)),
         proto,
         family: if v6 { 6 } else { 4 },
         tos: [0u8, 0xb8, 0xb9][random.below(3) as usize],
         flow_label: if v6 { random.below(2) as u32 * 5 } else { 0 },
         length: 100,
         ..Key::default()
-    }
+    };
+    key.with_sport(sport).with_dport(dport)
 }
 
 #[test]

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn key(sport: u16) -> Key {
-        Key { src: 1, dst: 2, proto: 17, family: 4, sport: Some(sport), dport: Some(53), ..Key::default() }
+        Key { src: 1, dst: 2, proto: 17, family: 4, ..Key::default() }.with_ports(sport, 53)
     }
 
     fn packet(handle: u32, len: u32) -> Packet {

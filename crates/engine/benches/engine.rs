@@ -49,7 +49,7 @@ fn parse(c: &mut Criterion) {
 
 fn key(at: u32) -> Key {
     let (src, dst) = (0x0a00_0001, 0x2000_0000 + u128::from(at));
-    Key { src, dst, sport: Some(40_000), dport: Some(443), proto: 6, family: 4, length: 512, ..Key::default() }
+    Key { src, dst, proto: 6, family: 4, length: 512, ..Key::default() }.with_ports(40_000, 443)
 }
 
 /// Flow `at` to class `first + at`, by all five fields.

@@ -206,15 +206,7 @@ fn packet(at: usize) -> Packet {
 /// Header fields that match a rule; `None` if the rule needs others than addresses, ports, protocol
 /// and DSCP of IPv4.
 fn key(rule: &Rule) -> Option<Key> {
-    let mut key = Key {
-        src: 0x0a00_0001,
-        dst: 0x0a00_0002,
-        sport: Some(0),
-        dport: Some(0),
-        proto: 17,
-        family: 4,
-        ..Key::default()
-    };
+    let mut key = Key { src: 0x0a00_0001, dst: 0x0a00_0002, proto: 17, family: 4, ..Key::default() }.with_ports(0, 0);
     for term in rule.terms.iter().filter(|term| !term.negated) {
         match (&term.values, term.field) {
             (Values::Addresses(list), field) => {
@@ -228,8 +220,8 @@ fn key(rule: &Rule) -> Option<Key> {
             (Values::Ranges(list), field) => {
                 let (first, _) = list.first()?;
                 match field {
-                    Field::SrcPort => key.sport = Some(u16::try_from(*first).ok()?),
-                    Field::DstPort | Field::Port => key.dport = Some(u16::try_from(*first).ok()?),
+                    Field::SrcPort => key = key.with_sport(Some(u16::try_from(*first).ok()?)),
+                    Field::DstPort | Field::Port => key = key.with_dport(Some(u16::try_from(*first).ok()?)),
                     Field::Proto => key.proto = u8::try_from(*first).ok()?,
                     Field::Dscp => key.tos = u8::try_from(*first << 2).ok()?,
                     _ => return None,
@@ -254,8 +246,8 @@ fn frame(key: &Key) -> Vec<u8> {
     put(22, &[64, key.proto]);
     put(26, &(key.src as u32).to_be_bytes());
     put(30, &(key.dst as u32).to_be_bytes());
-    put(34, &key.sport.unwrap_or_default().to_be_bytes());
-    put(36, &key.dport.unwrap_or_default().to_be_bytes());
+    put(34, &key.sport.to_be_bytes());
+    put(36, &key.dport.to_be_bytes());
     // TCP: a header of 20 bytes, ACK.
     if key.proto == 6 {
         put(46, &[0x50, 0x10]);

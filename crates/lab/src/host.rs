@@ -51,7 +51,7 @@ pub struct LocalProgram {
 impl LocalProgram {
     /// Whether a packet with these header fields is one of its own.
     fn sent(&self, key: &Key) -> bool {
-        key.proto == 17 && key.dport == Some(self.dport) && key.src == self.src && key.dst == self.dst
+        key.proto == 17 && key.dport() == Some(self.dport) && key.src == self.src && key.dst == self.dst
     }
 }
 

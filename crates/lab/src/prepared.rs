@@ -328,11 +328,9 @@ fn key(flow: &Flow) -> Key {
         IpAddr::V4(address) => u128::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(address),
     };
-    Key {
+    let key = Key {
         src: bits(flow.from.ip()),
         dst: bits(flow.to.ip()),
-        sport: Some(flow.from.port()),
-        dport: Some(flow.to.port()),
         proto: if flow.kind.is_udp() { 17 } else { 6 },
         family: if flow.from.is_ipv4() { 4 } else { 6 },
         tos: flow.dscp << 2,
@@ -341,7 +339,8 @@ fn key(flow: &Flow) -> Key {
             _ => 1500,
         },
         ..Key::default()
-    }
+    };
+    key.with_ports(flow.from.port(), flow.to.port())
 }
 
 /// The program of a flow that runs on the queue's host.

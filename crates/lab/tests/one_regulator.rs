@@ -100,7 +100,7 @@ fn simulated(folder: &Path, policy: &str, packets: &[Packet], ring: usize) -> Le
     sim::run(&case, 1, Some(&mut out)).unwrap_or_else(|error| panic!("{error}"));
     // A capture's times count from its first packet, which leaves at 0, when it comes.
     let capture = Capture::read(out).unwrap();
-    capture.frames.iter().map(|frame| (frame.time, frame.key.sport.unwrap())).collect()
+    capture.frames.iter().map(|frame| (frame.time, frame.key.sport().unwrap())).collect()
 }
 
 fn looped(link: &Link, packets: &[Packet]) -> Left {

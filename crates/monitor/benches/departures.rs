@@ -12,15 +12,8 @@ const PACKETS: usize = 1 << 16;
 
 fn flow(at: u64, family: u8) -> FlowKey {
     let high = if family == 6 { 0x2001_0db8_u128 << 96 } else { 0 };
-    FlowKey::of(&Key {
-        src: high | u128::from(0x0a00_0000 + at as u32),
-        dst: high | 0xc000_0201,
-        sport: Some(40_000),
-        dport: Some(443),
-        proto: 6,
-        family,
-        ..Key::default()
-    })
+    let (src, dst) = (high | u128::from(0x0a00_0000 + at as u32), high | 0xc000_0201);
+    FlowKey::of(&Key { src, dst, proto: 6, family, ..Key::default() }.with_ports(40_000, 443))
 }
 
 /// Packets of classes below `classes`. `known` of 1000 packets belong to 20 flows, the others to

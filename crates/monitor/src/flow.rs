@@ -27,8 +27,8 @@ impl FlowKey {
         if !matches!(key.family, 4 | 6) {
             return FlowKey::default();
         }
-        let rest = u64::from(key.sport.unwrap_or(0)) << 48
-            | u64::from(key.dport.unwrap_or(0)) << 32
+        let rest = u64::from(key.sport) << 48
+            | u64::from(key.dport) << 32
             | u64::from(key.proto) << 24
             | u64::from(key.family) << 16
             | u64::from(key.dscp()) << 8;
@@ -142,16 +142,8 @@ mod tests {
     use super::*;
 
     fn key() -> Key {
-        Key {
-            src: 0x0a01_0007,
-            dst: 0xc000_0209,
-            sport: Some(51222),
-            dport: Some(443),
-            proto: 6,
-            family: 4,
-            tos: 46 << 2 | 1,
-            ..Key::default()
-        }
+        Key { src: 0x0a01_0007, dst: 0xc000_0209, proto: 6, family: 4, tos: 46 << 2 | 1, ..Key::default() }
+            .with_ports(51222, 443)
     }
 
     #[test]
@@ -159,16 +151,9 @@ mod tests {
         let flow = FlowKey::of(&key());
         assert_eq!((flow.sport(), flow.dport(), flow.protocol(), flow.family(), flow.dscp()), (51222, 443, 6, 4, 46));
         assert_eq!(flow.to_string(), "10.1.0.7:51222 > 192.0.2.9:443");
-        let six = FlowKey::of(&Key {
-            family: 6,
-            src: 0x2001_0db8_0001_0000_0000_0000_0000_0007,
-            dst: 1,
-            sport: None,
-            dport: None,
-            proto: 58,
-            tos: 255,
-            ..key()
-        });
+        let src = 0x2001_0db8_0001_0000_0000_0000_0000_0007;
+        let six = Key { family: 6, src, dst: 1, proto: 58, tos: 255, ..key() };
+        let six = FlowKey::of(&six.with_sport(None).with_dport(None));
         assert_eq!((six.to_string().as_str(), six.protocol(), six.dscp()), ("2001:db8:1::7 > ::1", 58, 63));
         assert_eq!(FlowKey::of(&Key { family: 6, src: 1, dst: 2, ..key() }).to_string(), "[::1]:51222 > [::2]:443");
         assert_eq!(flow.with_dscp(0).dscp(), 0);
@@ -188,8 +173,8 @@ mod tests {
         let others = [
             Key { src: 1, ..base },
             Key { dst: 1, ..base },
-            Key { sport: Some(1), ..base },
-            Key { dport: Some(1), ..base },
+            base.with_sport(Some(1)),
+            base.with_dport(Some(1)),
             Key { proto: 17, ..base },
             Key { tos: 0, ..base },
             Key { family: 6, ..base },

@@ -198,16 +198,9 @@ mod tests {
     use crate::summary::Counted;
 
     fn counted(src: u128, sport: u16, dport: u16, proto: u8, dscp: u8, bytes: u64) -> Counted<FlowKey> {
-        let key = Key {
-            src,
-            dst: 0xc000_0201,
-            sport: (sport > 0).then_some(sport),
-            dport: (dport > 0).then_some(dport),
-            proto,
-            family: 4,
-            tos: dscp << 2,
-            ..Key::default()
-        };
+        let key = Key { src, dst: 0xc000_0201, proto, family: 4, tos: dscp << 2, ..Key::default() };
+        let port = |port: u16| (port > 0).then_some(port);
+        let key = key.with_sport(port(sport)).with_dport(port(dport));
         Counted { key: FlowKey::of(&key), at_least: Amount::new(bytes, bytes / 100), error: Amount::new(7, 1) }
     }
 

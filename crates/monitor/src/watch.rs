@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     fn key(src: u128, dst: u128, sport: u16, dport: u16) -> Key {
-        Key { src, dst, sport: Some(sport), dport: Some(dport), proto: 6, family: 4, ..Key::default() }
+        Key { src, dst, proto: 6, family: 4, ..Key::default() }.with_ports(sport, dport)
     }
 
     fn short(largest: &Largest) -> Vec<(String, u64)> {

@@ -120,16 +120,15 @@ proptest! {
 
 /// A flow whose four fields are made from a number.
 fn flow(at: u32) -> FlowKey {
-    FlowKey::of(&Key {
+    let key = Key {
         src: u128::from(0x0a00_0000 + at / 7),
         dst: u128::from(0xc000_0200 + at % 5),
-        sport: Some((40_000 + at % 20_000) as u16),
-        dport: Some(443),
         proto: if at.is_multiple_of(3) { 17 } else { 6 },
         family: 4,
         tos: (at % 4 * 8) as u8,
         ..Key::default()
-    })
+    };
+    FlowKey::of(&key.with_ports((40_000 + at % 20_000) as u16, 443))
 }
 
 /// Five flows have 18, 16, 14, 12 and 10 percent, and 20,000 others the rest. The five differ by

@@ -275,7 +275,7 @@ fn excess_in_the_same_queue_or_in_the_default_class() {
     let rest = world.link.class("rest").unwrap();
     for (port, class) in [(1, classes[0]), (2, classes[1])] {
         for handle in 0..3 {
-            let key = altq_engine::headers::Key { family: 4, proto: 17, dport: Some(port), ..Default::default() };
+            let key = altq_engine::headers::Key { family: 4, proto: 17, ..Default::default() }.with_dport(Some(port));
             world.engine.receive(0, &key, altq_engine::Packet::new(handle, 500));
         }
         // The burst has room for two packets of 500 bytes.

@@ -157,7 +157,7 @@ fn traffic(random: &mut Random, world: &mut World, model: &Model, account: &mut 
     let now = world.now;
     for _ in 0..random.below(6) {
         let port = [5000, 5100][random.below(2) as usize] + random.below(60) as u16;
-        let key = Key { family: 4, proto: 17, sport: Some(9), dport: Some(port), ..Key::default() };
+        let key = Key { family: 4, proto: 17, ..Key::default() }.with_ports(9, port);
         let packet = Packet::new(account[0] as u32, 40 + random.below(1460) as u32);
         let id = model.kept.iter().find(|kept| kept.ports.contains(&port)).map(|kept| kept.id);
         let class = id.map_or(world.link.spec.default, |id| world.table.get(id).map(|there| there.class));

@@ -65,7 +65,7 @@ fn flow(src: &str, dst: &str, proto: u8, ports: (u16, u16)) -> FlowKey {
         core::net::IpAddr::V6(address) => (6, u128::from(address)),
     };
     let ((family, src), (_, dst)) = (bits(src), bits(dst));
-    FlowKey::of(&Headers { src, dst, family, proto, sport: Some(ports.0), dport: Some(ports.1), ..Headers::default() })
+    FlowKey::of(&Headers { src, dst, family, proto, ..Headers::default() }.with_ports(ports.0, ports.1))
 }
 
 fn document() -> Top {
@@ -298,14 +298,8 @@ fn ten_thousand_classes_are_drawn_within_a_tenth_of_a_second() {
 #[test]
 fn protocols_and_hosts_of_an_interface() {
     let mut watch = Watch::new(3);
-    let key = |src: u128, sport: u16, dport: u16, proto: u8| Headers {
-        src,
-        dst: 0x0a00_0001,
-        sport: Some(sport),
-        dport: Some(dport),
-        proto,
-        family: 4,
-        ..Headers::default()
+    let key = |src: u128, sport: u16, dport: u16, proto: u8| {
+        Headers { src, dst: 0x0a00_0001, proto, family: 4, ..Headers::default() }.with_ports(sport, dport)
     };
     // 750 bytes by TCP to port 443, 250 by UDP to port 53.
     (0..3).for_each(|_| watch.packet(0, &key(0x0a00_0002, 50_000, 443, 6), 250));

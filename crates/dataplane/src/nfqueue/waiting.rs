@@ -153,7 +153,7 @@ impl Waiting {
         if let Some(Some(behind)) = self.behind.get(handle as usize) {
             key.dst = behind.address;
             // A fragment, or an error of ICMP about the connection, has no ports.
-            key.dport = key.dport.map(|port| behind.port.unwrap_or(port));
+            *key = key.with_dport(key.dport().map(|port| behind.port.unwrap_or(port)));
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((&frame[12..14], &frame[14..], pool.len(out[0])), (&[8, 0][..], &head[..], 1514));
         let mut key = headers::parse_ethernet(frame, 1514).key;
         waiting.describe(out[0], &mut key);
-        assert_eq!((key.dport, key.mark, key.interface, key.ecn()), (Some(443), 0x2a, 9, 2));
+        assert_eq!((key.dport(), key.mark, key.interface, key.ecn()), (Some(443), 0x2a, 9, 2));
         assert_eq!(waiting.verdicts, []);
         // Nothing was written into the packet: the verdict leaves the mark alone.
         let mut expected = Vec::new();
@@ -271,7 +271,7 @@ mod tests {
         let key = |waiting: &Waiting, pool: &Pool, handle| {
             let mut key = headers::parse_ethernet(pool.head(handle), 74).key;
             waiting.describe(handle, &mut key);
-            (key.dst, key.dport)
+            (key.dst, key.dport())
         };
         let behind = Some(Behind { address: 0xc0a8_0005, port: Some(4000) });
         waiting.take(&Packet { behind, ..packet(&head, 0x800, 60) }, &mut pool, &mut out);

@@ -14,11 +14,11 @@ pub(super) const WIDE: usize = 8;
 
 // Bits of the word that holds ports, protocol and flags: 16 of source port, 16 of destination port,
 // 8 of protocol, 8 of TOS, 8 of TCP flags, and these.
-const HAS_SPORT: u64 = 1;
-const HAS_DPORT: u64 = 1 << 1;
-const HAS_VLAN: u64 = 1 << 2;
+const HAS_SPORT: u64 = Key::SPORT as u64;
+const HAS_DPORT: u64 = Key::DPORT as u64;
+const HAS_VLAN: u64 = Key::VLAN as u64;
 const FAMILY_SHIFT: u32 = 3;
-const FAMILY: u64 = 3 << FAMILY_SHIFT;
+const FAMILY: u64 = 7 << FAMILY_SHIFT;
 
 /// The bits of a key that any rule looks at.
 #[derive(Clone, Copy, Debug)]
@@ -145,26 +145,20 @@ impl Used {
     }
 }
 
+/// Ports, protocol, TOS, TCP flags, family, and which of them there are. Where a little-endian word
+/// is read, this is one load and the family.
 #[inline]
 fn small(key: &Key) -> u64 {
-    let family = match key.family {
-        4 => 1,
-        6 => 2,
-        _ => 0,
-    };
-    let bit = |is: bool, bit: u64| if is { bit } else { 0 };
-    let there =
-        bit(key.sport.is_some(), HAS_SPORT) | bit(key.dport.is_some(), HAS_DPORT) | bit(key.vlan.is_some(), HAS_VLAN);
-    u64::from(key.sport.unwrap_or(0)) << 48
-        | u64::from(key.dport.unwrap_or(0)) << 32
+    u64::from(key.sport) << 48
+        | u64::from(key.dport) << 32
         | u64::from(key.proto) << 24
         | u64::from(key.tos) << 16
         | u64::from(key.tcp_flags) << 8
-        | family << FAMILY_SHIFT
-        | there
+        | u64::from(key.there)
+        | u64::from(key.family & 7) << FAMILY_SHIFT
 }
 
 #[inline]
 fn place(key: &Key) -> u32 {
-    u32::from(key.interface) << 16 | u32::from(key.vlan.unwrap_or(0))
+    u32::from(key.interface) << 16 | u32::from(key.vlan)
 }

@@ -24,8 +24,8 @@ impl FlowHash {
     /// The hash of a packet's flow. All packets that are not IP are one flow; so are all later
     /// fragments of one protocol between the same hosts.
     pub fn flow(&self, key: &Key) -> u32 {
-        let [s0, s1] = key.sport.unwrap_or(0).to_be_bytes();
-        let [d0, d1] = key.dport.unwrap_or(0).to_be_bytes();
+        let [s0, s1] = key.sport.to_be_bytes();
+        let [d0, d1] = key.dport.to_be_bytes();
         let rest = [s0, s1, d0, d1, key.proto, key.family];
         if key.family == 6 {
             let mut bytes = [0; 38];
@@ -164,18 +164,18 @@ mod tests {
 
     #[test]
     fn a_flow_is_its_five_fields() {
-        let key = Key { src: 1, dst: 2, sport: Some(3), dport: Some(4), proto: 6, family: 4, ..Key::default() };
+        let key = Key { src: 1, dst: 2, proto: 6, family: 4, ..Key::default() }.with_ports(3, 4);
         let hash = FlowHash::new(7);
         // Written out from the documentation.
         let bytes = [0, 0, 0, 1, 0, 0, 0, 2, 0, 3, 0, 4, 6, 4];
         assert_eq!(hash.flow(&key), sip::<1, 3>(7, 0, &bytes) as u32);
-        let same = Key { tos: 9, length: 100, mark: 3, tcp_flags: 2, vlan: Some(1), ..key };
+        let same = Key { tos: 9, length: 100, mark: 3, tcp_flags: 2, ..key }.with_vlan(Some(1));
         assert_eq!(hash.flow(&same), hash.flow(&key));
         let others = [
             Key { src: 9, ..key },
             Key { dst: 9, ..key },
-            Key { sport: Some(9), ..key },
-            Key { dport: Some(9), ..key },
+            key.with_sport(Some(9)),
+            key.with_dport(Some(9)),
             Key { proto: 17, ..key },
             Key { family: 6, ..key },
         ];

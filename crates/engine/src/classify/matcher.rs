@@ -171,18 +171,18 @@ pub(super) fn numbers(field: Field, key: &Key) -> [Option<u32>; 2] {
     let port = |port: Option<u16>| port.map(u32::from);
     let one = match field {
         Field::Src | Field::Dst | Field::Host => None,
-        Field::SrcPort => port(key.sport),
-        Field::DstPort => port(key.dport),
-        Field::Port => return [port(key.sport), port(key.dport)],
+        Field::SrcPort => port(key.sport()),
+        Field::DstPort => port(key.dport()),
+        Field::Port => return [port(key.sport()), port(key.dport())],
         Field::Proto => ip.then_some(u32::from(key.proto)),
         Field::Dscp => ip.then_some(u32::from(key.dscp())),
         Field::Ecn => ip.then_some(u32::from(key.ecn())),
         Field::Tos => ip.then_some(u32::from(key.tos)),
         // Protocol 6 is TCP. A TCP packet without ports is a later fragment, or cut short.
-        Field::TcpFlags => (key.proto == 6 && key.sport.is_some()).then_some(u32::from(key.tcp_flags)),
+        Field::TcpFlags => (key.proto == 6 && key.sport().is_some()).then_some(u32::from(key.tcp_flags)),
         Field::Length => Some(key.length),
         Field::Mark => Some(key.mark),
-        Field::Vlan => port(key.vlan),
+        Field::Vlan => port(key.vlan()),
         Field::Interface => Some(u32::from(key.interface)),
         Field::Family => ip.then_some(u32::from(key.family)),
         Field::Spi => (key.spi != 0).then_some(key.spi),

@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(others, [3000, 3001]);
         assert_eq!(shapes.shapes.len(), 3);
         assert_eq!(shapes.entries.len(), 4000);
-        let key = Key { family: 4, proto: 6, dst: 0x0a00_0507, dport: Some(443), sport: Some(163), ..Key::default() };
+        let key = Key { family: 4, proto: 6, dst: 0x0a00_0507, ..Key::default() }.with_ports(163, 443);
         assert_eq!(shapes.first(&key, u32::MAX, |_| true), Some(1005));
         assert_eq!(shapes.first(&key, u32::MAX, |place| place > 2000), Some(2010));
         assert_eq!(shapes.first(&key, 1005, |_| true), None);

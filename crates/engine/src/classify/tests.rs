@@ -12,17 +12,17 @@ fn holds(term: &Term, key: &Key) -> bool {
     let ip = [4, 6].contains(&key.family);
     let numbers: Vec<u32> = match term.field {
         Field::Src | Field::Dst | Field::Host => vec![],
-        Field::SrcPort => key.sport.map(u32::from).into_iter().collect(),
-        Field::DstPort => key.dport.map(u32::from).into_iter().collect(),
-        Field::Port => key.sport.into_iter().chain(key.dport).map(u32::from).collect(),
+        Field::SrcPort => key.sport().map(u32::from).into_iter().collect(),
+        Field::DstPort => key.dport().map(u32::from).into_iter().collect(),
+        Field::Port => key.sport().into_iter().chain(key.dport()).map(u32::from).collect(),
         Field::Proto if ip => vec![key.proto.into()],
         Field::Dscp if ip => vec![u32::from(key.tos) / 4],
         Field::Ecn if ip => vec![u32::from(key.tos) % 4],
         Field::Tos if ip => vec![key.tos.into()],
-        Field::TcpFlags if key.proto == 6 && key.sport.is_some() => vec![key.tcp_flags.into()],
+        Field::TcpFlags if key.proto == 6 && key.sport().is_some() => vec![key.tcp_flags.into()],
         Field::Length => vec![key.length],
         Field::Mark => vec![key.mark],
-        Field::Vlan => key.vlan.map(u32::from).into_iter().collect(),
+        Field::Vlan => key.vlan().map(u32::from).into_iter().collect(),
         Field::Interface => vec![key.interface.into()],
         Field::Family if ip => vec![key.family.into()],
         Field::Spi if key.spi != 0 => vec![key.spi],
@@ -159,12 +159,12 @@ fn random_key(random: &mut impl Rng) -> Key {
     key.tos = pick(r, &[0, 0, 1, 2, 0xb8, 0xb9]);
     key.length = pick(r, &[40, 80, 1500]);
     key.mark = pick(r, &[0, 0, 1, 2]);
-    key.vlan = pick(r, &[None, None, Some(0), Some(1), Some(80)]);
+    key = key.with_vlan(pick(r, &[None, None, Some(0), Some(1), Some(80)]));
     key.interface = pick(r, &[0, 1, 2, Key::NO_INTERFACE]);
     if key.proto == 6 || key.proto == 17 {
         let whole = !r.next_u32().is_multiple_of(4);
-        key.sport = whole.then(|| pick(r, &[0, 80, 40000]));
-        key.dport = whole.then(|| pick(r, &[0, 80, 1500]));
+        key = key.with_sport(whole.then(|| pick(r, &[0, 80, 40000])));
+        key = key.with_dport(whole.then(|| pick(r, &[0, 80, 1500])));
         if key.proto == 6 && whole {
             key.tcp_flags = pick(r, &[2, 16, 18]);
         }
@@ -176,7 +176,8 @@ fn random_key(random: &mut impl Rng) -> Key {
         key.flow_label = pick(r, &[0, 1, 46]);
     }
     if r.next_u32().is_multiple_of(20) {
-        key = Key { length: key.length, mark: key.mark, vlan: key.vlan, interface: key.interface, ..Key::default() };
+        key = Key { length: key.length, mark: key.mark, interface: key.interface, ..Key::default() }
+            .with_vlan(key.vlan());
     }
     key
 }
@@ -218,14 +219,9 @@ proptest! {
 /// One rule a flow: source, destination, protocol and both ports, all in full.
 fn five_tuples(n: u32) -> (RuleSet, Vec<Key>) {
     let keys: Vec<Key> = (0..n)
-        .map(|at| Key {
-            src: 0x0a00_0000 | u128::from(at % 251),
-            dst: 0xac10_0000 + u128::from(at),
-            sport: Some(1024 + (at % 60_000) as u16),
-            dport: Some(443),
-            proto: 17,
-            family: 4,
-            ..Key::default()
+        .map(|at| {
+            let (src, dst) = (0x0a00_0000 | u128::from(at % 251), 0xac10_0000 + u128::from(at));
+            Key { src, dst, proto: 17, family: 4, ..Key::default() }.with_ports(1024 + (at % 60_000) as u16, 443)
         })
         .collect();
     let full = |bits| Values::Addresses(vec![Address { v6: false, bits, mask: u128::from(u32::MAX) }]);
@@ -235,7 +231,7 @@ fn five_tuples(n: u32) -> (RuleSet, Vec<Key>) {
             (Field::Src, full(key.src)),
             (Field::Dst, full(key.dst)),
             (Field::Proto, is(key.proto.into())),
-            (Field::SrcPort, is(key.sport.unwrap_or(0).into())),
+            (Field::SrcPort, is(key.sport.into())),
             (Field::DstPort, is(443)),
         ];
         Rule {

@@ -49,7 +49,7 @@ impl FragmentCache {
                 None => self.known.iter_mut().min_by_key(|known| known.map_or(0, |k| k.stamp)),
             };
             self.stamp += 1;
-            let (proto, sport, dport, spi) = (key.proto, key.sport, key.dport, key.spi);
+            let (proto, sport, dport, spi) = (key.proto, key.sport(), key.dport(), key.spi);
             if let Some(place) = place {
                 *place = Some(Known { name, stamp: self.stamp, proto, sport, dport, spi });
             }
@@ -57,7 +57,8 @@ impl FragmentCache {
         }
         let Some(place) = known else { return };
         if let Some(first) = *place {
-            (key.proto, key.sport, key.dport, key.spi) = (first.proto, first.sport, first.dport, first.spi);
+            *key = key.with_sport(first.sport).with_dport(first.dport);
+            (key.proto, key.spi) = (first.proto, first.spi);
         }
         if !fragment.more {
             *place = None;

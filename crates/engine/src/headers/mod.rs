@@ -37,30 +37,35 @@ pub use fragments::FragmentCache;
 use crate::packet::Packet;
 
 /// What a classifier may look at.
+///
+/// The ports, the protocol, the octets of TOS and TCP flags, and `there` lie side by side, in the
+/// order in which the flow cache packs them, so that it reads them as one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Key {
     /// Source address. An IPv4 address is in the low 32 bits.
     pub src: u128,
     /// Destination address.
     pub dst: u128,
-    /// Source port, `None` where the packet has none.
-    pub sport: Option<u16>,
-    /// Destination port.
-    pub dport: Option<u16>,
-    /// IP protocol behind all extension headers.
-    pub proto: u8,
-    /// 4, 6, or 0 for anything else.
-    pub family: u8,
-    /// The whole TOS or traffic-class octet: DSCP in the upper six bits, ECN in the lower two.
-    pub tos: u8,
+    /// Which of ports and VLAN the packet has: [`SPORT`](Key::SPORT), [`DPORT`](Key::DPORT) and
+    /// [`VLAN`](Key::VLAN).
+    pub there: u8,
     /// TCP flags octet; 0 where there is no TCP header.
     pub tcp_flags: u8,
+    /// The whole TOS or traffic-class octet: DSCP in the upper six bits, ECN in the lower two.
+    pub tos: u8,
+    /// IP protocol behind all extension headers.
+    pub proto: u8,
+    /// Destination port, 0 where the packet has none; see [`dport`](Key::dport).
+    pub dport: u16,
+    /// Source port, 0 where the packet has none; see [`sport`](Key::sport).
+    pub sport: u16,
     /// Length at layer 3.
     pub length: u32,
     /// Firewall mark.
     pub mark: u32,
-    /// VLAN id of the outermost tag.
-    pub vlan: Option<u16>,
+    /// VLAN id of the outermost tag, 0 where the packet has none; see [`vlan`](Key::vlan).
+    pub vlan: u16,
     /// Interface by which it came, as an index into
     /// [`RuleSet::interfaces`](crate::classify::RuleSet::interfaces);
     /// [`NO_INTERFACE`](Key::NO_INTERFACE) if it is not in that list.
@@ -69,11 +74,72 @@ pub struct Key {
     pub spi: u32,
     /// IPv6 flow label.
     pub flow_label: u32,
+    /// 4, 6, or 0 for anything else.
+    pub family: u8,
 }
 
 impl Key {
     /// An interface that no rule names.
     pub const NO_INTERFACE: u16 = u16::MAX;
+
+    /// Bit of `there`: the packet has a source port.
+    pub const SPORT: u8 = 1;
+    /// Bit of `there`: the packet has a destination port.
+    pub const DPORT: u8 = 1 << 1;
+    /// Bit of `there`: the packet has a VLAN tag.
+    pub const VLAN: u8 = 1 << 2;
+
+    /// Its source port, if it has one.
+    #[inline]
+    pub fn sport(&self) -> Option<u16> {
+        (self.there & Key::SPORT != 0).then_some(self.sport)
+    }
+
+    /// Its destination port, if it has one.
+    #[inline]
+    pub fn dport(&self) -> Option<u16> {
+        (self.there & Key::DPORT != 0).then_some(self.dport)
+    }
+
+    /// Its VLAN id, if it has one.
+    #[inline]
+    pub fn vlan(&self) -> Option<u16> {
+        (self.there & Key::VLAN != 0).then_some(self.vlan)
+    }
+
+    /// The same with this source port, or without one.
+    #[must_use]
+    #[inline]
+    pub fn with_sport(mut self, port: Option<u16>) -> Key {
+        self.sport = port.unwrap_or(0);
+        self.there = self.there & !Key::SPORT | if port.is_some() { Key::SPORT } else { 0 };
+        self
+    }
+
+    /// The same with this destination port, or without one.
+    #[must_use]
+    #[inline]
+    pub fn with_dport(mut self, port: Option<u16>) -> Key {
+        self.dport = port.unwrap_or(0);
+        self.there = self.there & !Key::DPORT | if port.is_some() { Key::DPORT } else { 0 };
+        self
+    }
+
+    /// The same with these ports.
+    #[must_use]
+    #[inline]
+    pub fn with_ports(self, sport: u16, dport: u16) -> Key {
+        Key { sport, dport, there: self.there | Key::SPORT | Key::DPORT, ..self }
+    }
+
+    /// The same with this VLAN id, or without one.
+    #[must_use]
+    #[inline]
+    pub fn with_vlan(mut self, vlan: Option<u16>) -> Key {
+        self.vlan = vlan.unwrap_or(0);
+        self.there = self.there & !Key::VLAN | if vlan.is_some() { Key::VLAN } else { 0 };
+        self
+    }
 
     /// The DSCP, 0 to 63 (RFC 2474 3).
     pub fn dscp(&self) -> u8 {
@@ -91,18 +157,19 @@ impl Default for Key {
         Key {
             src: 0,
             dst: 0,
-            sport: None,
-            dport: None,
-            proto: 0,
-            family: 0,
-            tos: 0,
+            there: 0,
             tcp_flags: 0,
+            tos: 0,
+            proto: 0,
+            dport: 0,
+            sport: 0,
             length: 0,
             mark: 0,
-            vlan: None,
+            vlan: 0,
             interface: Key::NO_INTERFACE,
             spi: 0,
             flow_label: 0,
+            family: 0,
         }
     }
 }
@@ -128,7 +195,7 @@ pub struct Headers {
 impl Headers {
     /// The descriptor of the packet. `handle` is the caller's number for it.
     pub fn packet(&self, handle: u32) -> Packet {
-        let (dscp, ecn, sport) = (self.key.dscp(), self.key.ecn(), self.key.sport.unwrap_or(0));
+        let (dscp, ecn, sport) = (self.key.dscp(), self.key.ecn(), self.key.sport);
         Packet { dscp, ecn, sport, high: self.high(), ..Packet::new(handle, self.key.length) }
     }
 }
@@ -200,7 +267,7 @@ fn ethernet(headers: &mut Headers, bytes: &[u8], len: u32) {
     let mut kind = chunk::<2>(bytes, 12).map_or(0, |b| u16::from_be_bytes(*b));
     if !matches!(kind, IPV4 | IPV6) {
         let way = Encapsulation::read(bytes);
-        headers.key.vlan = way.vlan;
+        headers.key = headers.key.with_vlan(way.vlan);
         (at, kind) = (way.layer3, way.ethertype);
     }
     at = at.min(len);
@@ -357,8 +424,9 @@ fn transport(headers: &mut Headers, bytes: &[u8], at: usize, proto: u8) {
     match proto {
         TCP | UDP | UDP_LITE | SCTP | DCCP => {
             let Some(h) = chunk::<4>(bytes, at) else { return };
-            key.sport = Some(u16::from_be_bytes([h[0], h[1]]));
-            key.dport = Some(u16::from_be_bytes([h[2], h[3]]));
+            key.sport = u16::from_be_bytes([h[0], h[1]]);
+            key.dport = u16::from_be_bytes([h[2], h[3]]);
+            key.there |= Key::SPORT | Key::DPORT;
             if proto == TCP {
                 let Some(&[offset, flags]) = chunk::<2>(bytes, at + 12) else { return };
                 key.tcp_flags = flags;

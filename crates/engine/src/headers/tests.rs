@@ -58,7 +58,7 @@ fn ip(bytes: &[u8]) -> Headers {
 }
 
 fn ports(h: &Headers) -> (Option<u16>, Option<u16>) {
-    (h.key.sport, h.key.dport)
+    (h.key.sport(), h.key.dport())
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn tcp_over_ipv4() {
     assert_eq!((ports(&h), h.key.tcp_flags), ((Some(40000), Some(80)), 0x12));
     assert_eq!((h.key.tos, h.key.dscp(), h.key.ecn()), (0xb8, 46, 0));
     assert_eq!((h.layer3, h.transport, h.fragment), (0, Some(20), None));
-    assert_eq!((h.key.vlan, h.key.interface, h.key.mark), (None, Key::NO_INTERFACE, 0));
+    assert_eq!((h.key.vlan(), h.key.interface, h.key.mark), (None, Key::NO_INTERFACE, 0));
     let packet = h.packet(7);
     assert_eq!((packet.handle, packet.len, packet.segments, packet.dscp, packet.ecn), (7, 40, 1, 46, 0));
 }
@@ -90,16 +90,16 @@ fn options_move_the_transport_header() {
 fn vlan_stacks() {
     let inner = v4(17, 0, 0, &UDP_HEADER);
     let plain = parse_ethernet(&ethernet(&[], 0x0800, &inner), 42);
-    assert_eq!((plain.key.vlan, plain.layer3, plain.key.length, plain.key.family), (None, 14, 28, 4));
+    assert_eq!((plain.key.vlan(), plain.layer3, plain.key.length, plain.key.family), (None, 14, 28, 4));
     // 802.1Q: priority 5, id 100.
     let one = parse_ethernet(&ethernet(&[(0x8100, 0xa064)], 0x0800, &inner), 46);
-    assert_eq!((one.key.vlan, one.layer3, one.transport, one.key.dport), (Some(100), 18, Some(38), Some(53)));
+    assert_eq!((one.key.vlan(), one.layer3, one.transport, one.key.dport()), (Some(100), 18, Some(38), Some(53)));
     // 802.1ad: the service tag is the outer one.
     let two = parse_ethernet(&ethernet(&[(0x88a8, 7), (0x8100, 100)], 0x0800, &inner), 50);
-    assert_eq!((two.key.vlan, two.layer3, two.key.sport), (Some(7), 22, Some(5000)));
+    assert_eq!((two.key.vlan(), two.layer3, two.key.sport()), (Some(7), 22, Some(5000)));
     let deep = ethernet(&[(0x8100, 1); 9], 0x0800, &inner);
     let deep = parse_ethernet(&deep, deep.len() as u32);
-    assert_eq!((deep.key.family, deep.key.vlan), (0, Some(1)));
+    assert_eq!((deep.key.family, deep.key.vlan()), (0, Some(1)));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn many_extension_headers() {
         p.extend(UDP_HEADER);
         let h = ip(&v6(if n == 0 { 17 } else { 60 }, &p));
         let expected = if n <= 8 { (17, Some(53)) } else { (60, None) };
-        assert_eq!((h.key.proto, h.key.dport), expected, "{n} headers");
+        assert_eq!((h.key.proto, h.key.dport()), expected, "{n} headers");
     }
 }
 
@@ -196,7 +196,7 @@ fn protocols() {
     let mut ah = vec![17, 1, 0, 0, 0, 0, 3, 4, 0, 0, 0, 1];
     ah.extend(UDP_HEADER);
     let h = ip(&v4(51, 0, 0, &ah));
-    assert_eq!((h.key.proto, h.key.spi, h.key.dport), (17, 0x304, Some(53)));
+    assert_eq!((h.key.proto, h.key.spi, h.key.dport()), (17, 0x304, Some(53)));
     // In IPv4 the numbers of IPv6's extension headers are protocols like any other.
     assert_eq!(ip(&v4(0, 0, 0, &UDP_HEADER)).key.proto, 0);
     assert_eq!(ip(&v4(60, 0, 0, &UDP_HEADER)).key.proto, 60);
@@ -214,7 +214,7 @@ fn lengths_that_lie() {
         let mut p = good.clone();
         p[2..4].copy_from_slice(&stated.to_be_bytes());
         let h = ip(&p);
-        assert_eq!((h.key.length, h.key.dport), (28, Some(53)), "stated {stated}");
+        assert_eq!((h.key.length, h.key.dport()), (28, Some(53)), "stated {stated}");
     }
     // A super-packet of 100,000 bytes of which only the headers are seen.
     let mut p = good.clone();
@@ -224,7 +224,7 @@ fn lengths_that_lie() {
     p[4..6].fill(0);
     assert_eq!(parse_ip(&p, 100_000).key.length, 100_000);
     p[6] = 59;
-    assert_eq!((parse_ip(&p, 46).key.length, parse_ip(&p, 46).key.dport), (40, None));
+    assert_eq!((parse_ip(&p, 46).key.length, parse_ip(&p, 46).key.dport()), (40, None));
     // Header lengths below 20, or beyond the packet: addresses and protocol, no ports.
     for ihl in [0, 4, 15] {
         let mut p = good.clone();
@@ -242,7 +242,7 @@ fn lengths_that_lie() {
 fn the_capture_may_be_shorter_than_the_packet() {
     let whole = v4(6, 0, 0, &[&tcp(0x18)[..], &[0; 1400]].concat());
     let h = parse_ip(&whole[..64], whole.len() as u32);
-    assert_eq!((h.key.length, h.key.dport, h.key.tcp_flags), (1440, Some(80), 0x18));
+    assert_eq!((h.key.length, h.key.dport(), h.key.tcp_flags), (1440, Some(80), 0x18));
     assert_eq!(parse_ip(&whole[..19], 1440).key, Key { length: 1440, ..Key::default() });
     assert_eq!(parse_ethernet(&[], 0), Headers::default());
     assert_eq!(parse_ethernet(&[0; 5], 5).key.length, 0);
@@ -277,7 +277,7 @@ fn fragment_cache() {
     for id in 100..117 {
         let mut last = piece(id, 370, &[0; 8]);
         cache.see(&mut last);
-        assert_eq!(last.key.sport.is_some(), id != 100, "{id}");
+        assert_eq!(last.key.sport().is_some(), id != 100, "{id}");
     }
     // Whole packets pass untouched.
     let mut whole = piece(5, 0, &UDP_HEADER);
@@ -294,9 +294,9 @@ fn sane(h: &Headers, seen: usize, len: usize) {
     if let Some(at) = h.transport {
         assert!((at as usize) < seen.min(end) && at > h.layer3, "{h:?}");
     }
-    assert!(key.sport.is_some() == key.dport.is_some());
-    assert!(key.sport.is_none() || h.transport.is_some() && [6, 17, 33, 132, 136].contains(&key.proto));
-    assert!(key.tcp_flags == 0 || key.proto == 6 && key.sport.is_some());
+    assert!(key.sport().is_some() == key.dport().is_some());
+    assert!(key.sport().is_none() || h.transport.is_some() && [6, 17, 33, 132, 136].contains(&key.proto));
+    assert!(key.tcp_flags == 0 || key.proto == 6 && key.sport().is_some());
     assert!(h.fragment.is_none_or(|f| f.offset == 0 || h.transport.is_none()));
     assert!([0, 4, 6].contains(&key.family));
     if key.family != 6 {
@@ -364,13 +364,13 @@ proptest! {
         let seen = &frame[..(at + transport.len() + cut).min(frame.len())];
         let h = parse_ethernet(seen, frame.len() as u32);
         prop_assert_eq!(h.key.length as usize, packet.len());
-        prop_assert_eq!(h.key.vlan, vlan);
+        prop_assert_eq!(h.key.vlan(), vlan);
         prop_assert_eq!(h.transport, Some(at as u32));
         prop_assert_eq!(ports(&h), if udp { (Some(5000), Some(53)) } else { (Some(40000), Some(80)) });
         prop_assert_eq!(h.key.tcp_flags, if udp { 0 } else { 0x18 });
         // The bare packet gives the same key, but for the tag.
         let bare = parse_ip(&packet, packet.len() as u32);
-        prop_assert_eq!(Key { vlan, ..bare.key }, h.key);
+        prop_assert_eq!(bare.key.with_vlan(vlan), h.key);
     }
 }
 

@@ -67,7 +67,7 @@ fn a_header_goes_before_and_comes_off() {
     assert_eq!(pool.bytes(frames[0]), inside(&OUTER));
     // The header fields by which rules, hash and charge work are those of the outer header.
     let key = parse_ethernet(pool.head(frames[0]), 86).key;
-    assert_eq!((key.family, key.proto, key.tos, key.length, key.sport), (4, 41, 0xba, 72, None));
+    assert_eq!((key.family, key.proto, key.tos, key.length, key.sport()), (4, 41, 0xba, 72, None));
     assert_eq!((key.src, key.dst), (0xc000_0201, 0xc000_0202));
     let out = departed(&mut edge, &mut pool, &frames);
     assert_eq!((out[0].bytes.as_slice(), out[0].vnet), (&PLAIN[..], Vnet::default()));

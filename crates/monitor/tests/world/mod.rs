@@ -54,7 +54,7 @@ pub fn engine() -> Engine {
 }
 
 fn key(flow: u32) -> Key {
-    Key { src: u128::from(flow), dst: 99, sport: Some(1000), dport: Some(443), proto: 6, family: 4, ..Key::default() }
+    Key { src: u128::from(flow), dst: 99, proto: 6, family: 4, ..Key::default() }.with_ports(1000, 443)
 }
 
 /// The independent count: what left in each second.

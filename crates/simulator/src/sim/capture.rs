@@ -394,15 +394,7 @@ mod tests {
     use super::*;
 
     fn frames() -> Vec<Vec<u8>> {
-        let flow = Key {
-            src: 0x0a000001,
-            dst: 0x0a000002,
-            sport: Some(1),
-            dport: Some(2),
-            proto: 17,
-            family: 4,
-            ..Key::default()
-        };
+        let flow = Key { src: 0x0a000001, dst: 0x0a000002, proto: 17, family: 4, ..Key::default() }.with_ports(1, 2);
         let frame =
             |(n, len): (u64, &u32)| frame::ethernet(&Key { length: *len, ..flow }, [0, 1], &Load::Number(n), None);
         (0..).zip(&[60, 1500, 41]).map(frame).collect()
@@ -523,7 +515,7 @@ mod tests {
         }
         let capture = Capture::read(recorder.finish().unwrap()).unwrap();
         let [plain, session_read, label_read] = &capture.frames[..] else { panic!("three frames") };
-        assert_eq!((plain.key.length, plain.key.dport), (1500, Some(2)));
+        assert_eq!((plain.key.length, plain.key.dport()), (1500, Some(2)));
         assert_eq!((session_read.key, label_read.key), (plain.key, plain.key));
         assert_eq!((session_read.len, label_read.len), (plain.len + 8, plain.len + 4));
         assert_eq!((capture.ethernet(session_read), capture.ethernet(label_read)), (session, label));

@@ -140,7 +140,7 @@ impl World<'_> {
         let (mut len, segments, octet) = (travelling.len, travelling.segments, travelling.octet);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
-        let (mut hash, mut hosts, mut sport) = (own.flow, own.hosts, own.key.sport.unwrap_or(0));
+        let (mut hash, mut hosts, mut sport) = (own.flow, own.hosts, own.key.sport);
         let captured = matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none();
         let port = &self.ports[at];
         let class = match port.engine.class_without_rules() {
@@ -150,14 +150,14 @@ impl World<'_> {
                 let mut key = self.key(packet);
                 if captured {
                     (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
-                    sport = key.sport.unwrap_or(0);
+                    sport = key.sport;
                 }
                 let port = &mut self.ports[at];
                 if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
                     key = encapsulate(tunnel, &key, port.back);
                     len += Tunnel::HEADER * u32::from(segments);
                     (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
-                    sport = key.sport.unwrap_or(0);
+                    sport = key.sport;
                 }
                 port.engine.classify(&key)
             }
@@ -526,7 +526,7 @@ impl World<'_> {
 /// RFC 6040 4.1).
 pub fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
     let [src, dst] = tunnel.ends(Ipv6Addr::from_bits(inner.src), Ipv6Addr::from_bits(inner.dst), back);
-    Key {
+    let outer = Key {
         src: u128::from(src.to_bits()),
         dst: u128::from(dst.to_bits()),
         proto: IPV6,
@@ -534,10 +534,10 @@ pub fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
         tos: inner.tos,
         length: inner.length.saturating_add(Tunnel::HEADER),
         mark: inner.mark,
-        vlan: inner.vlan,
         interface: inner.interface,
         ..Key::default()
-    }
+    };
+    outer.with_vlan(inner.vlan())
 }
 
 #[cfg(test)]

@@ -100,8 +100,8 @@ fn echo(key: &Key, number: u64, answer: bool) -> Vec<u8> {
 fn datagram(key: &Key, number: u64) -> Vec<u8> {
     let len = behind_ip(key);
     let mut f = Vec::with_capacity(len as usize);
-    f.extend(key.sport.unwrap_or(0).to_be_bytes());
-    f.extend(key.dport.unwrap_or(0).to_be_bytes());
+    f.extend(key.sport.to_be_bytes());
+    f.extend(key.dport.to_be_bytes());
     f.extend((len as u16).to_be_bytes());
     f.extend([0, 0]);
     let payload = len.saturating_sub(8) as usize;
@@ -123,8 +123,8 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
     let len = behind_ip(key) as usize;
     let syn = segment.flags.has(Flags::SYN);
     let mut f = Vec::with_capacity(len);
-    f.extend(key.sport.unwrap_or(0).to_be_bytes());
-    f.extend(key.dport.unwrap_or(0).to_be_bytes());
+    f.extend(key.sport.to_be_bytes());
+    f.extend(key.dport.to_be_bytes());
     f.extend((segment.seq as u32).to_be_bytes());
     f.extend((segment.ack as u32).to_be_bytes());
     f.extend([0, segment.flags.0]);
@@ -202,8 +202,8 @@ mod tests {
             std::net::IpAddr::V6(v6) => v6.to_bits(),
         };
         let family = if src.contains(':') { 6 } else { 4 };
-        let (sport, dport) = (Some(40_000), Some(53));
-        Key { src: bits(src), dst: bits(dst), sport, dport, proto, family, tos: 46 << 2 | 1, length, ..Key::default() }
+        let key = Key { src: bits(src), dst: bits(dst), proto, family, tos: 46 << 2 | 1, length, ..Key::default() };
+        key.with_ports(40_000, 53)
     }
 
     const V4: (&str, &str) = ("10.0.0.1", "192.0.2.7");
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_tunnel_stands_before_it() {
         let inner = key(V6.0, V6.1, 17, 100);
-        let outer = Key { proto: 41, sport: None, dport: None, ..key("192.0.2.1", "192.0.2.2", 41, 120) };
+        let outer = Key { proto: 41, ..key("192.0.2.1", "192.0.2.2", 41, 120) }.with_sport(None).with_dport(None);
         let frame = ethernet(&inner, [0, 1], &Load::Number(1), Some(&outer));
         assert_eq!(frame.len(), 14 + 120);
         assert_eq!(parse_ethernet(&frame, 134).key, outer);

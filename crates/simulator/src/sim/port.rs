@@ -600,8 +600,8 @@ fn exactly(key: &Key, class: ClassId) -> Rule {
         term(Field::Dst, address(key.dst)),
         term(Field::Proto, number(u32::from(key.proto))),
     ];
-    terms.extend(key.sport.map(|port| term(Field::SrcPort, number(u32::from(port)))));
-    terms.extend(key.dport.map(|port| term(Field::DstPort, number(u32::from(port)))));
+    terms.extend(key.sport().map(|port| term(Field::SrcPort, number(u32::from(port)))));
+    terms.extend(key.dport().map(|port| term(Field::DstPort, number(u32::from(port)))));
     Rule { terms, class, number: 0 }
 }
 

@@ -111,22 +111,22 @@ fn key(case: &Case, flow: &case::Flow) -> Key {
         let (proto, family) = if from.is_ipv6() { (ICMPV6, 6) } else { (ICMP, 4) };
         return Key { src: bits(from), dst: bits(to), proto, family, tos: flow.dscp << 2, ..Key::default() };
     }
-    Key {
+    // Several connections have different ports.
+    let sport = (flow.kind.streams() == 1 && flow.sport > 0).then_some(flow.sport);
+    let key = Key {
         src: bits(from),
         dst: bits(to),
-        // Several connections have different ports.
-        sport: (flow.kind.streams() == 1 && flow.sport > 0).then_some(flow.sport),
-        dport: Some(flow.dport),
         proto: if tcp { TCP } else { UDP },
         family: if from.is_ipv6() { 6 } else { 4 },
         tos: flow.dscp << 2,
         ..Key::default()
-    }
+    };
+    key.with_sport(sport).with_dport(Some(flow.dport))
 }
 
 /// The key of packets in the other direction.
 fn back(key: &Key) -> Key {
-    Key { src: key.dst, dst: key.src, sport: key.dport, dport: key.sport, ..*key }
+    Key { src: key.dst, dst: key.src, ..*key }.with_sport(key.dport()).with_dport(key.sport())
 }
 
 fn state(world: &World<'_>, at: usize, taken: &mut Taken) -> Result<FlowState, SimError> {
@@ -295,7 +295,7 @@ impl World<'_> {
     /// Puts a new stream into a free slot, and returns its index.
     fn place(&mut self, at: usize, sport: Option<u16>, talk: Talk) -> u32 {
         let flow = &self.case.flows[at];
-        let key = Key { sport, ..self.flows[at].key.unwrap_or_default() };
+        let key = self.flows[at].key.unwrap_or_default().with_sport(sport);
         let [there, home] = self.flows[at].ways;
         let ends = [End::new(flow.from, there, key, &self.hash), End::new(flow.to, home, back(&key), &self.hash)];
         match self.free_streams.pop() {

@@ -557,7 +557,7 @@ impl World<'_> {
         let Talk::Tcp(pair) = std::mem::replace(&mut stream.talk, Talk::Over) else { return Ok(()) };
         stream.life = stream.life.wrapping_add(1);
         stream.ends.iter_mut().for_each(|end| end.wake = NEVER);
-        if let Some(port) = stream.ends[0].key.sport {
+        if let Some(port) = stream.ends[0].key.sport() {
             self.flows[flow].opener.ports.push_back(port);
         }
         self.flows[flow].streams.retain(|s| *s as usize != place);

@@ -192,24 +192,14 @@ fn side_by_side(link: &LinkSpec) -> bool {
 /// The key of leaf `at`'s flow.
 pub fn key(at: u32) -> Key {
     let (src, dst, sport) = fields(at);
-    Key {
-        src,
-        dst,
-        sport,
-        dport: Some(443),
-        proto: 6,
-        family: 4,
-        tos: 0,
-        tcp_flags: 0x10,
-        length: PACKET,
-        ..Key::default()
-    }
+    Key { src, dst, proto: 6, family: 4, tos: 0, tcp_flags: 0x10, length: PACKET, ..Key::default() }
+        .with_ports(sport, 443)
 }
 
 /// The fields in which leaf `at`'s flow differs from others: addresses and source port.
 #[inline]
-fn fields(at: u32) -> (u128, u128, Option<u16>) {
-    (u128::from(0x0a00_0000 | at & 0xff), u128::from(0x2000_0000 + at), Some(1024 + (at & 0x3fff) as u16))
+fn fields(at: u32) -> (u128, u128, u16) {
+    (u128::from(0x0a00_0000 | at & 0xff), u128::from(0x2000_0000 + at), 1024 + (at & 0x3fff) as u16)
 }
 
 /// A rule for each leaf, or for each of `flows` flows to the first leaf. Each names all five fields
@@ -224,8 +214,8 @@ pub fn rules(leaves: std::ops::Range<ClassId>, flows: Option<u32>) -> RuleSet {
             (Field::Src, address(key.src)),
             (Field::Dst, address(key.dst)),
             (Field::Proto, number(Some(key.proto.into()))),
-            (Field::SrcPort, number(key.sport)),
-            (Field::DstPort, number(key.dport)),
+            (Field::SrcPort, number(key.sport())),
+            (Field::DstPort, number(key.dport())),
         ];
         let terms = terms.into_iter().map(|(field, values)| Term { field, negated: false, values }).collect();
         Rule { terms, class, number: 0 }

@@ -117,7 +117,7 @@ impl World {
     pub fn class_of(&mut self, link: &str, dst: u32, dport: u16) -> String {
         let (_, engine) = self.engines.iter_mut().find(|(name, _)| name == link).unwrap();
         let dst = u128::from(dst);
-        let key = Key { family: 4, src: 7, dst, proto: 17, sport: Some(9), dport: Some(dport), ..Key::default() };
+        let key = Key { family: 4, src: 7, dst, proto: 17, ..Key::default() }.with_ports(9, dport);
         let class = engine.classify(&key).unwrap();
         self.roster.link(link).unwrap().class_name(class).to_owned()
     }

@@ -40,7 +40,7 @@ fn same(frame: &[u8], packet: &[u8], vlan: Option<u16>, what: &str) {
     assert_ne!(bare.key.family, 0, "{what}");
     let before = (frame.len() - packet.len()) as u32;
     let moved = Headers {
-        key: Key { vlan, ..bare.key },
+        key: bare.key.with_vlan(vlan),
         layer3: before,
         transport: bare.transport.map(|at| at + before),
         ..bare
@@ -50,8 +50,8 @@ fn same(frame: &[u8], packet: &[u8], vlan: Option<u16>, what: &str) {
 
 /// Holds that nothing is read but a length of `length` bytes from `layer3` on.
 fn unread(frame: &[u8], layer3: u32, length: u32, what: &str) {
-    let vlan = whole(frame).key.vlan;
-    let blank = Headers { key: Key { vlan, length, ..Key::default() }, layer3, ..Headers::default() };
+    let vlan = whole(frame).key.vlan();
+    let blank = Headers { key: Key { length, ..Key::default() }.with_vlan(vlan), layer3, ..Headers::default() };
     assert_eq!(whole(frame), blank, "{what}");
 }
 
@@ -170,7 +170,7 @@ fn mixtures() {
     assert_eq!(whole(&ethernet(&[(0x9100, 5); 9], 0x8864, &payload)).key.family, 0);
     // The tag of a customer within a session or behind labels is not an Ethernet tag any more.
     let tagged = ethernet(&[(0x8100, 4)], 0x0800, &four);
-    assert_eq!(whole(&ethernet(&[], 0x8847, &[stack(&[16]), vec![0; 4], tagged].concat())).key.vlan, None);
+    assert_eq!(whole(&ethernet(&[], 0x8847, &[stack(&[16]), vec![0; 4], tagged].concat())).key.vlan(), None);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn cut_anywhere() {
                     let what = format!("{cut} of {frame:x?}: {h:?}");
                     let fixed = all.layer3 as usize + if six { 40 } else { 20 };
                     assert_eq!(h.key.family == 0, cut < fixed, "{what}");
-                    assert!(h.key.vlan.is_none() || h.key.vlan == all.key.vlan, "{what}");
+                    assert!(h.key.vlan().is_none() || h.key.vlan() == all.key.vlan(), "{what}");
                     if h.key.family != 0 {
                         assert_eq!((h.key.src, h.key.dst, h.key.tos), (all.key.src, all.key.dst, all.key.tos));
                         assert_eq!((h.layer3, h.key.proto), (all.layer3, all.key.proto), "{what}");
@@ -244,10 +244,10 @@ proptest! {
             let before = (frame.len() - packet.len()) as u32;
             frame.extend(vec![0xee; padding]);
             let h = whole(&frame);
-            prop_assert_eq!((h.layer3, h.key.vlan), (before, (which >= 8).then_some(7)));
+            prop_assert_eq!((h.layer3, h.key.vlan()), (before, (which >= 8).then_some(7)));
             // An IPv6 packet of no payload states a length of 0: all that is there counts.
             if !(six && payload.is_empty()) {
-                prop_assert_eq!(Key { vlan: None, ..h.key }, bare.key);
+                prop_assert_eq!(h.key.with_vlan(None), bare.key);
                 prop_assert_eq!((h.fragment, h.payload), (bare.fragment, bare.payload));
                 prop_assert_eq!(h.transport, bare.transport.map(|at| at + before));
             }
