@@ -119,7 +119,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 error => eprintln!("altq sim: {}: {error}", args.case.display()),
             }
             return Ok(match error {
-                SimError::Io { .. } => Exit::Failed,
+                SimError::Io { .. }
+                | SimError::Stopped
+                | SimError::TooManyEvents { .. }
+                | SimError::TooLong { .. } => Exit::Failed,
                 SimError::Elsewhere(_) => Exit::Unsupported,
                 SimError::Policy(_)
                 | SimError::Case(_)
