@@ -35,6 +35,8 @@ pub struct CaseFile {
     pub seed: u64,
     /// The values that came from outside, in the place of the usual ones.
     pub given: Given,
+    /// True if samples of a column differ in values, and not only in their seeds.
+    pub samples_have_values: bool,
     /// The document whose figures are shown beside the measured ones.
     pub published_in: Option<String>,
     /// Its rows, in order; empty if it is a single case.
@@ -226,6 +228,10 @@ fn read(mut head: raw::Head, text: &str, path: &Path, given: &Given) -> Result<C
         description: head.description.clone(),
         seed: head.seed,
         given: given.clone(),
+        samples_have_values: head.columns.iter().any(|column| {
+            let samples = column.get_ref().samples.as_ref().map(|samples| samples.get_ref());
+            matches!(samples, Some(raw::Samples::Values(_)))
+        }),
         published_in: document,
         comparisons: Vec::new(),
         not_reproduced: Vec::new(),

@@ -46,9 +46,8 @@ pub fn put(head: &mut raw::Head, given: &Given, text: &str) -> Result<()> {
         let Some(usual) = head.values.get(name) else { return Err((None, unknown(head, name))) };
         let (key, place) = places.find(name).map_or((None, None), |(key, value)| (Some(key), Some(value)));
         if let Some(whose) = given_inside(head, name) {
-            let message = format!(
-                "{whose} give {name} values of their own, so none can come from outside; leave {name} out"
-            );
+            let message =
+                format!("{whose} give {name} values of their own, so none can come from outside; leave {name} out");
             return Err((key, message));
         }
         if !text.contains(&format!("${{{name}}}")) {
@@ -204,10 +203,11 @@ dport = "${list}"
         );
         let late = wrong("long", "soon");
         assert!(late.starts_with("c.toml:3:12: ") && late.contains("(long is \"soon\", given from outside)"), "{late}");
-        let none = CaseFile::parse_with("name = \"c\"\ndescription = \"d\"\n", Path::new("c.toml"), &Given::from([(
-            "x".to_owned(),
-            "1".to_owned(),
-        )]));
+        let none = CaseFile::parse_with(
+            "name = \"c\"\ndescription = \"d\"\n",
+            Path::new("c.toml"),
+            &Given::from([("x".to_owned(), "1".to_owned())]),
+        );
         assert_eq!(
             none.unwrap_err().to_string(),
             "c.toml: it has no values, so x cannot be given: write a usual value for it below [values], and ${x} where \
