@@ -8,6 +8,9 @@ mod summary;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use altq_config::suggest::did_you_mean;
+use altq_config::wildcard::fits;
+
 use crate::SweepError;
 use crate::plan::{Plan, Task};
 use crate::points::Points;
@@ -92,6 +95,13 @@ pub fn gather(plan: &Plan, folder: &Path, format: Format, show: &[String]) -> Re
             if kind == Kind::Number && known.insert(name.clone()) {
                 figures.push((name, kind));
             }
+        }
+    }
+    for form in plan.figures.iter().chain(show) {
+        let names = figures.iter().map(|(name, _)| name.as_str());
+        if !figures.is_empty() && !names.clone().any(|name| fits(form, name)) {
+            let hint = did_you_mean(form, names).map_or(String::new(), |hint| format!("; {hint}"));
+            return Err(SweepError::Wrong(format!("{}: its runs have no figure {form:?}{hint}", plan.path.display())));
         }
     }
     let columns = Columns::new(plan, figures);

@@ -199,6 +199,11 @@ impl Plan {
             })
             .collect();
         let samples = request.samples.max(1);
+        // What a rule is about is kept in any case.
+        let mut figures = request.figures;
+        if !figures.is_empty() {
+            figures.extend(request.until.iter().map(|rule| rule.figure.clone()));
+        }
         let usual_chunk = if request.until.is_empty() { RUNS } else { RUNS_WITH_RULE };
         let files = files::Digests::of(&text, &path, &points);
         Ok(Plan {
@@ -211,7 +216,7 @@ impl Plan {
             samples,
             chunk: request.chunk.unwrap_or(usual_chunk).max(1),
             until: request.until,
-            figures: request.figures,
+            figures,
             limit: request.limit,
             files,
         })

@@ -54,14 +54,12 @@ impl Points {
     /// # Errors
     /// If a run went well and has no figure of a rule's name, and none had it before.
     pub fn add(&self, plan: &Plan, task: &Task, table: &Table) -> Result<(), SweepError> {
-        // Of a task with several points each is complete, so there is nothing to end.
-        let (false, [piece]) = (self.rules.is_empty(), task.pieces.as_slice()) else { return Ok(()) };
-        let failed = |at: usize| {
-            let errors = table.column("error").and_then(|cells| cells.texts());
-            errors.is_some_and(|errors| errors.get(at).is_some_and(Option::is_some))
-        };
-        let count = (piece.to - piece.from) as usize;
-        let all_failed = (0..count).all(failed);
+        let errors = table.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
+        let all_failed = errors.iter().all(Option::is_some);
+        if !all_failed && !plan.figures.is_empty() && !table.columns.iter().any(|(name, _)| name.contains('.')) {
+            let why = format!("{}: its runs have no figure that --figures keeps", plan.path.display());
+            return Err(SweepError::Wrong(why));
+        }
         let mut samples = Vec::with_capacity(self.rules.len());
         for (at, rule) in self.rules.iter().enumerate() {
             let cells = table.column(&rule.figure).and_then(|cells| cells.numbers());
@@ -72,8 +70,10 @@ impl Points {
                 }
                 *seen |= cells.is_some();
             }
-            samples.push(cells.map_or_else(|| vec![None; count], <[Option<f64>]>::to_vec));
+            samples.push(cells.map_or_else(|| vec![None; errors.len()], <[Option<f64>]>::to_vec));
         }
+        // Of a task with several points each is complete, so there is nothing to end.
+        let (false, [piece]) = (self.rules.is_empty(), task.pieces.as_slice()) else { return Ok(()) };
         let mut points = lock(&self.points);
         let point = points.entry(piece.point).or_default();
         if point.samples.is_empty() {

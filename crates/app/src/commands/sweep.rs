@@ -209,9 +209,8 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
     }
     let printed = if args.json { output::print_json(&summary) } else { output::print(&text(&plan, &summary)) };
     printed.map_err(|error| SweepError::Io { path: PathBuf::from("stdout"), error: io::Error::other(error) })?;
-    eprintln!("altq sweep: {} runs of {} points are in {}", summary.runs, summary.points.len(), {
-        gather::table(out, format).display()
-    });
+    let (runs, points, path) = (summary.runs, summary.points.len(), gather::table(out, format));
+    eprintln!("altq sweep: {runs} runs of {points} points are in {}", path.display());
     if let Some(first) = summary.first_error.as_ref() {
         eprintln!("altq sweep: {} of them failed; the table has the reasons. The first: {first}", summary.failed);
         return Ok(Exit::Differs);

@@ -142,9 +142,10 @@ impl Work<'_> {
                 thread::park_timeout(TICK);
             }
         });
+        // Workers that were killed to stop are no error.
         match lock(&self.failed).take() {
+            _ if (self.options.stopped)() => Err(SweepError::Stopped),
             Some(error) => Err(error),
-            None if (self.options.stopped)() => Err(SweepError::Stopped),
             None => Ok(()),
         }
     }
