@@ -235,8 +235,8 @@ fn a_table_of_links_is_a_sweep() {
 #[test]
 fn what_fails_is_a_row_with_its_error() {
     let folder = Folder::new("fails");
-    // A queue of no packets is refused by the policy's language; the case itself is in order.
-    let words = "case.toml --set limit=5,0,6 --samples 2 --format csv";
+    // Such a queue is refused by the policy's language; the case itself is in order.
+    let words = "case.toml --set limit=5,5000000000000,6 --samples 2 --format csv";
     let done = folder.sweep(&format!("{words} -o out"));
     assert_eq!(done.status.code(), Some(3), "{}", said(&done));
     assert!(said(&done).contains("2 of them failed; the table has the reasons. The first: "), "{}", said(&done));

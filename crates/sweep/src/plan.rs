@@ -3,14 +3,16 @@
 
 mod files;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use altq_cases::case::{Case, CaseFile, Given};
+use altq_cases::case::{Case, CaseFile, Expectation, Given, Unit};
 use altq_cases::world::World;
 use altq_simulator::sim::{self, SimError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::figures::{Quantity, quantity};
 use crate::grid::Axis;
 use crate::run::Limit;
 use crate::table::Line;
@@ -147,6 +149,8 @@ pub struct Plan {
     pub figures: Vec<String>,
     /// Limits of a run.
     pub limit: Limit,
+    /// What expectations are counted in, by the name of their figure.
+    expected: BTreeMap<String, Quantity>,
     files: files::Digests,
 }
 
@@ -208,6 +212,7 @@ impl Plan {
         let files = files::Digests::of(&text, &path, &points);
         Ok(Plan {
             name: usual.name.clone(),
+            expected: expected(&usual),
             seed: request.seed.unwrap_or(usual.seed),
             text,
             path,
@@ -225,6 +230,11 @@ impl Plan {
     /// All runs, if no point ends early.
     pub fn runs(&self) -> u64 {
         self.points.len() as u64 * u64::from(self.samples)
+    }
+
+    /// What a figure is counted in.
+    pub fn quantity(&self, figure: &str) -> Quantity {
+        self.expected.get(figure).copied().unwrap_or_else(|| quantity(figure))
     }
 
     /// The seed of a sample.
@@ -297,6 +307,18 @@ impl Plan {
         let text = serde_json::to_vec(&of).unwrap_or_default();
         Sha256::digest(&text).into()
     }
+}
+
+/// What the expectations of a case are counted in.
+fn expected(file: &CaseFile) -> BTreeMap<String, Quantity> {
+    let all = file.runs.iter().flat_map(|run| &run.case.expectations);
+    let named = all.filter(|expectation| !expectation.name.is_empty());
+    let of = |expectation: &Expectation| match expectation.probe.measure.unit() {
+        Unit::Rate => Quantity::Rate,
+        Unit::Time => Quantity::Time,
+        Unit::Fraction | Unit::Count => Quantity::Plain,
+    };
+    named.map(|expectation| (format!("expect.{}", expectation.name), of(expectation))).collect()
 }
 
 /// A point with one more value.

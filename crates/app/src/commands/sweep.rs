@@ -17,7 +17,7 @@ use altq_dataplane::stop::Stop;
 use altq_engine::units::Nanos;
 use altq_pages::stat::tc;
 use altq_sweep::driver::{self, Options};
-use altq_sweep::figures::{Quantity, quantity};
+use altq_sweep::figures::Quantity;
 use altq_sweep::gather::{self, Format, Summary};
 use altq_sweep::grid::Axis;
 use altq_sweep::run::Limit;
@@ -161,9 +161,9 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
         column: args.column.clone(),
     })?;
     let across = args.plot.as_ref().map(|_| plot::across(&plan)).transpose().map_err(SweepError::Wrong)?;
-    let program = std::env::current_exe().map_err(SweepError::Worker)?;
+    // The program that runs, also if another one has taken its place on disk meanwhile.
     let worker = || {
-        let mut command = Command::new(&program);
+        let mut command = Command::new("/proc/self/exe");
         command.args(["sweep", "--worker"]);
         command
     };
@@ -238,7 +238,7 @@ fn text(plan: &Plan, summary: &Summary) -> String {
             row.push(point.failed.to_string());
         }
         row.extend(point.figures.iter().map(|figure| {
-            let unit = quantity(&figure.name);
+            let unit = plan.quantity(&figure.name);
             let Some(mean) = figure.mean else { return "nothing".into() };
             match figure.half_width {
                 Some(half) => format!("{} ± {}", number(unit, mean), number(unit, half)),

@@ -6,7 +6,7 @@ use altq_config::literal;
 use altq_pages::plot::sweep::{self, Line, Shown};
 use altq_pages::plot::{Axis, Unit};
 use altq_sweep::Plan;
-use altq_sweep::figures::{Quantity, quantity};
+use altq_sweep::figures::Quantity;
 use altq_sweep::gather::{PointSummary, Summary};
 
 /// The most figures of a plot.
@@ -81,7 +81,7 @@ pub fn svg(plan: &Plan, summary: &Summary, across: &Across, file: &CaseFile) -> 
     }
     let figures = summary.points.first().map_or(&[][..], |point| point.figures.as_slice());
     let shown = figures.iter().take(MOST).enumerate().map(|(at, figure)| {
-        let (unit, scale) = match quantity(&figure.name) {
+        let (unit, scale) = match plan.quantity(&figure.name) {
             Quantity::Rate => (Unit::Rate, 1.0),
             Quantity::Time => (Unit::Time, 1e-9),
             Quantity::Plain => (Unit::Count, 1.0),
