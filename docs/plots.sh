@@ -33,3 +33,9 @@ draw queues/red.svg plots/red.toml --panels drops,wait
 draw queues/rio.svg plots/rio.toml --panels drops --by-flow
 draw queues/sfq.svg plots/sfq.toml --panels rate --by-flow
 draw queues/two_level.svg plots/two_level.toml --panels wait,drops --by-flow
+
+# A sweep over the rows of a published case, with the confidence intervals of ten seeds.
+rows=$(mktemp -d)
+trap 'rm -rf "$rows"' EXIT
+"$altq" sweep cases/published/allocation-10baset.toml --column classic --samples 10 --show figure.tcp \
+    --plot docs/sweeps.svg -o "$rows" >/dev/null

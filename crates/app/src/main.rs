@@ -26,6 +26,8 @@ mod stat_format;
 #[cfg(all(test, feature = "experiments"))]
 mod tests;
 mod tree;
+#[cfg(feature = "experiments")]
+mod values;
 
 use std::process::ExitCode;
 
@@ -62,6 +64,9 @@ enum Command {
     /// Runs a case in virtual time
     #[cfg(feature = "experiments")]
     Sim(commands::sim::Args),
+    /// Runs a case many times in virtual time: over values, seeds, processors and hosts
+    #[cfg(feature = "sweep")]
+    Sweep(commands::sweep::Args),
     /// Runs a case in network namespaces with the kernel's own TCP
     #[cfg(feature = "experiments")]
     Lab(commands::lab::Args),
@@ -143,6 +148,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Replay(args) => commands::replay::run(&args),
         #[cfg(feature = "experiments")]
         Command::Sim(args) => commands::sim::run(&args),
+        #[cfg(feature = "sweep")]
+        Command::Sweep(args) => commands::sweep::run(&args),
         #[cfg(feature = "experiments")]
         Command::Lab(args) => commands::lab::run(&args),
         #[cfg(feature = "experiments")]

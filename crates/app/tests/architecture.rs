@@ -30,6 +30,7 @@ fn dependencies_point_one_way() {
         ("altq-rsvp", &[]),
         ("altq-rsvpd", &["altq-config", "altq-control", "altq-dataplane", "altq-reserve", "altq-rsvp"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-adapt", "altq-cases"]),
+        ("altq-sweep", &["altq-engine", "altq-config", "altq-cases", "altq-simulator"]),
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
         ("altq-control", &["altq-engine", "altq-config", "altq-reserve"]),
@@ -48,6 +49,7 @@ fn dependencies_point_one_way() {
                 "altq-top",
                 "altq-pages",
                 "altq-simulator",
+                "altq-sweep",
                 "altq-dataplane",
                 "altq-traffic",
                 "altq-lab",
@@ -85,7 +87,7 @@ fn the_live_path_links_no_simulator() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let tree = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(tree.contains("altq-engine"), "{tree}");
-        for other in ["altq-simulator", "altq-lab", "altq-pages"] {
+        for other in ["altq-simulator", "altq-lab", "altq-pages", "altq-sweep", "parquet"] {
             assert!(!tree.contains(other), "{package} is linked with {other}:\n{tree}");
         }
     }
@@ -138,6 +140,7 @@ fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
         "rsvp",
         "rsvpd",
         "simulator",
+        "sweep",
         "traffic",
         "lab",
         "control",

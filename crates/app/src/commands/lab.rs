@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::export::Export;
 use crate::output;
 use crate::progress::OnTerminal;
+use crate::values::Values;
 
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
@@ -48,6 +49,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
     #[command(flatten)]
+    values: Values,
+    #[command(flatten)]
     chosen: Chosen,
     #[command(flatten)]
     export: Export,
@@ -63,7 +66,9 @@ enum Peer {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let mut file = match CaseFile::load(&args.case) {
+    let given = args.values.given();
+    let loaded = given.and_then(|given| CaseFile::load_with(&args.case, &given).map_err(|error| error.to_string()));
+    let mut file = match loaded {
         Ok(file) => file,
         Err(error) => {
             eprintln!("altq lab: {error}");

@@ -31,6 +31,8 @@ pub mod stat;
 pub mod status;
 pub mod stop;
 pub mod subscriber;
+#[cfg(feature = "sweep")]
+pub mod sweep;
 pub mod tap;
 pub mod top;
 pub mod traffic;

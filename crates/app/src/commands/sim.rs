@@ -20,6 +20,7 @@ use crate::export::Export;
 use crate::output;
 use crate::progress::OnTerminal;
 use crate::stat_format::Format;
+use crate::values::Values;
 
 /// Options of `altq sim`.
 #[derive(Debug, clap::Args)]
@@ -63,6 +64,8 @@ pub struct Args {
     #[arg(long, requires = "plot")]
     overlay: bool,
     #[command(flatten)]
+    values: Values,
+    #[command(flatten)]
     chosen: Chosen,
     #[command(flatten)]
     export: Export,
@@ -79,7 +82,9 @@ fn panel(word: &str) -> Result<Shown, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let file = match CaseFile::load(&args.case) {
+    let given = args.values.given();
+    let loaded = given.and_then(|given| CaseFile::load_with(&args.case, &given).map_err(|error| error.to_string()));
+    let file = match loaded {
         Ok(file) => file,
         Err(error) => {
             eprintln!("altq sim: {error}");
@@ -119,7 +124,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 error => eprintln!("altq sim: {}: {error}", args.case.display()),
             }
             return Ok(match error {
-                SimError::Io { .. } => Exit::Failed,
+                SimError::Io { .. } | SimError::Stopped | SimError::TooManyEvents { .. } | SimError::TooLong { .. } => {
+                    Exit::Failed
+                }
                 SimError::Elsewhere(_) => Exit::Unsupported,
                 SimError::Policy(_)
                 | SimError::Case(_)
@@ -204,7 +211,7 @@ fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
 }
 
 /// The name of a plot's file. A name that promises another format than SVG is refused.
-fn svg(name: &str) -> Result<PathBuf, String> {
+pub(super) fn svg(name: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(name);
     match path.extension().and_then(|extension| extension.to_str()) {
         Some(extension) if !extension.eq_ignore_ascii_case("svg") => {

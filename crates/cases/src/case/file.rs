@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::comparisons::comparisons;
 use super::error::{CaseError, explained};
 use super::measure::Figure;
+use super::outside::{self, Given};
 use super::table::{Comparison, Context, Names, NotReproduced, Published, Row};
 use super::template::{self, Values};
 use super::words::{find, unique};
@@ -32,6 +33,10 @@ pub struct CaseFile {
     pub description: String,
     /// Seed of every random choice, unless one is given on the command line.
     pub seed: u64,
+    /// The values that came from outside, in the place of the usual ones.
+    pub given: Given,
+    /// True if samples of a column differ in values, and not only in their seeds.
+    pub samples_have_values: bool,
     /// The document whose figures are shown beside the measured ones.
     pub published_in: Option<String>,
     /// Its rows, in order; empty if it is a single case.
@@ -63,17 +68,40 @@ pub struct Run {
 impl CaseFile {
     /// Reads and checks a case file.
     pub fn load(path: &Path) -> std::result::Result<CaseFile, CaseError> {
-        CaseFile::parse(&read_file(path)?, path)
+        CaseFile::load_with(path, &Given::new())
+    }
+
+    /// As [`load`](CaseFile::load), with values from outside in the place of the usual ones, which
+    /// stand below `[values]`.
+    ///
+    /// # Errors
+    /// Also if the case has no such value, if nothing uses it, if its rows or columns give it, or if
+    /// it is not of the usual value's type.
+    pub fn load_with(path: &Path, given: &Given) -> std::result::Result<CaseFile, CaseError> {
+        CaseFile::parse_with(&CaseFile::text(path)?, path, given)
+    }
+
+    /// The text of a case file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not UTF-8, or is a policy by its name.
+    pub fn text(path: &Path) -> std::result::Result<String, CaseError> {
+        read_file(path)
     }
 
     /// Checks a case file's text. Messages name the file by `path`, and files that it names are
     /// looked for in the same folder.
     pub fn parse(text: &str, path: &Path) -> std::result::Result<CaseFile, CaseError> {
+        CaseFile::parse_with(text, path, &Given::new())
+    }
+
+    /// As [`parse`](CaseFile::parse), with values from outside ([`load_with`](CaseFile::load_with)).
+    pub fn parse_with(text: &str, path: &Path, given: &Given) -> std::result::Result<CaseFile, CaseError> {
         let head: raw::Head = toml::from_str(text).map_err(|error| {
             let (span, message) = explained(text, &error);
             CaseError::at(path, text, span, message)
         })?;
-        read(head, text, path).map_err(|(span, message)| CaseError::at(path, text, span, message))
+        read(head, text, path, given).map_err(|(span, message)| CaseError::at(path, text, span, message))
     }
 
     /// True if it has rows, or columns that differ in more than their policies. Then every run has
@@ -158,7 +186,8 @@ fn read_file(path: &Path) -> std::result::Result<String, CaseError> {
         .map_err(|error| CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to())))
 }
 
-fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
+fn read(mut head: raw::Head, text: &str, path: &Path, given: &Given) -> Result<CaseFile> {
+    outside::put(&mut head, given, text)?;
     let document = head.published_in.as_ref().map(|d| d.get_ref().clone());
     let mut seen = HashSet::new();
     let mut rows = Vec::new();
@@ -198,6 +227,11 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
         name: head.name.get_ref().clone(),
         description: head.description.clone(),
         seed: head.seed,
+        given: given.clone(),
+        samples_have_values: head.columns.iter().any(|column| {
+            let samples = column.get_ref().samples.as_ref().map(|samples| samples.get_ref());
+            matches!(samples, Some(raw::Samples::Values(_)))
+        }),
         published_in: document,
         comparisons: Vec::new(),
         not_reproduced: Vec::new(),
@@ -356,13 +390,23 @@ fn one(
         (None, Some(column)) => format!("column {column}: {message}"),
         (Some(row), Some(column)) => format!("row {row}, column {column}: {message}"),
     };
-    let filled = template::fill(text, &values).map_err(|(span, message)| (Some(span), whose(message)))?;
+    let filled = template::fill(text, &values).map_err(|(span, message)| {
+        let name = text.get(span.clone()).and_then(template::alone);
+        let note = outside::note(&file.given, name);
+        (Some(span), whose(message + &note))
+    })?;
     let place = |span: Stretch| span.map(|span| filled.original(&span));
+    // Adds a value from outside to a message about the place where it stands.
+    let noted = |span: &Stretch, message: String| {
+        let name = span.as_ref().and_then(|span| filled.value_in(span));
+        whose(message + &outside::note(&file.given, name))
+    };
     let raw: raw::Case = match toml::from_str(&filled.text) {
         Ok(raw) => raw,
         Err(error) => {
             let (span, message) = explained(&filled.text, &error);
-            return Err((place(span), whose(message)));
+            let message = noted(&span, message);
+            return Err((place(span), message));
         }
     };
     let flows: Option<Vec<String>> = match row.and_then(|r| head.rows[r].get_ref().flows.as_ref()) {
@@ -385,7 +429,10 @@ fn one(
         not_reproduced: file.not_reproduced.iter().filter(excused).map(|n| n.figure.as_str()).collect(),
         place: &|span| Place::of(text, filled.original(span).start),
     };
-    check::check(raw, path, &context).map_err(|(span, message)| (place(span), whose(message)))
+    check::check(raw, path, &context).map_err(|(span, message)| {
+        let message = noted(&span, message);
+        (place(span), message)
+    })
 }
 
 /// The published figures that are known not to come out.

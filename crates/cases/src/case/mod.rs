@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  what a case is     topology, traffic, column, event, measure, table, class
-//!  what is written    raw: every key          template: `${x}`
+//!  what is written    raw: every key          template: `${x}`    outside: values from outside
 //!  what reads it      file: a table's runs    check: one run, by links, flows, events, trace,
 //!                                               expect
 //!                     comparisons: several rows or columns together
@@ -23,6 +23,7 @@ mod file;
 mod flows;
 mod links;
 mod measure;
+mod outside;
 mod raw;
 mod table;
 mod template;
@@ -41,6 +42,7 @@ pub use error::CaseError;
 pub use event::{ClassChange, TimedEvent, What, WordValue};
 pub use file::{CaseFile, Run};
 pub use measure::{Bound, CounterName, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
+pub use outside::Given;
 pub use table::{Comparison, Judged, NotReproduced, Published, Row};
 pub use template::Values;
 pub use topology::{CaseLink, Host, Loss, Medium, Tunnel, Way};

@@ -15,8 +15,8 @@ pub type Values = BTreeMap<String, toml::Value>;
 pub struct Filled {
     /// The text.
     pub text: String,
-    /// The replacements: the place in the filled text, and the place in the file.
-    pieces: Vec<(Range<usize>, Range<usize>)>,
+    /// The replacements: the place in the filled text, the place in the file, and the value's name.
+    pieces: Vec<(Range<usize>, Range<usize>, String)>,
 }
 
 impl Filled {
@@ -26,9 +26,16 @@ impl Filled {
         start..self.place(span.end, true).max(start)
     }
 
+    /// The name of the value that stands in a piece of the text, if the piece is of one line.
+    pub fn value_in(&self, span: &Range<usize>) -> Option<&str> {
+        self.text.get(span.clone()).filter(|piece| !piece.contains('\n'))?;
+        let meets = |now: &Range<usize>| now.start < span.end.max(span.start + 1) && span.start < now.end;
+        self.pieces.iter().find(|(now, ..)| meets(now)).map(|(.., name)| name.as_str())
+    }
+
     fn place(&self, at: usize, end: bool) -> usize {
         let mut shift: (usize, usize) = (0, 0);
-        for (now, before) in &self.pieces {
+        for (now, before, _) in &self.pieces {
             if at < now.start || end && at == now.start {
                 break;
             }
@@ -41,13 +48,17 @@ impl Filled {
     }
 }
 
+/// The name in a text that is nothing but `${name}`.
+pub fn alone(text: &str) -> Option<&str> {
+    text.strip_prefix("${")?.strip_suffix('}')
+}
+
 /// Replaces values that are nothing but `${x}` by the value of x. So a column may use a value that
 /// its rows give.
 pub fn look_up(values: &mut Values) {
     let plain = values.clone();
     for value in values.values_mut() {
-        let name = value.as_str().and_then(|text| text.strip_prefix("${")?.strip_suffix('}'));
-        if let Some(other) = name.and_then(|name| plain.get(name)) {
+        if let Some(other) = value.as_str().and_then(alone).and_then(|name| plain.get(name)) {
             *value = other.clone();
         }
     }
@@ -92,7 +103,7 @@ pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String
             }
             other => out += &other.to_string(),
         }
-        pieces.push((begin..out.len(), from..to));
+        pieces.push((begin..out.len(), from..to, name.to_owned()));
         done = to;
     }
     out += &text[done..];

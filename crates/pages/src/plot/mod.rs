@@ -3,7 +3,7 @@
 //! ```text
 //!  axis    units, ranges, round ticks          mark     lines, dots, bars, bands, strokes
 //!  chart   panels that share one axis          figure   charts in rows, as a file of its own
-//!  case    what `altq sim --plot` draws
+//!  case    what `altq sim --plot` draws    sweep    what `altq sweep --plot` draws
 //! ```
 //!
 //! Drawn elements have classes and no colours. A page's style sheet colours them, so that one
@@ -19,6 +19,7 @@ pub mod case;
 mod chart;
 mod figure;
 mod mark;
+pub mod sweep;
 
 pub use axis::{Axis, Unit};
 pub use chart::{Chart, Panel, Side};

@@ -104,6 +104,7 @@ fn side_by_side<'a>(
             let series = (watch.series.is_some() && run.sample == 0).then(Vec::new);
             let mut own = Watch { series, bins: watch.bins, counters: watch.counters, ..Watch::default() };
             own.progress.clone_from(&watch.progress);
+            own.limits.clone_from(&watch.limits);
             let ran = columns(&run.case, seed_of(seed, run), None, &mut own).map(|ran| (ran, own));
             let failed = ran.is_err();
             if let Ok(mut slot) = slot.lock() {

@@ -16,6 +16,7 @@ mod fifo;
 mod files;
 mod flight;
 mod frame;
+mod limits;
 mod lines;
 mod port;
 mod routes;
@@ -53,6 +54,7 @@ use altq_cases::statistics::percentile;
 use altq_cases::table::{self, ColumnResult};
 use altq_cases::task::Progress;
 pub use files::{RunOptions, check_file, run_file};
+pub use limits::Limits;
 use world::World;
 
 /// Why a case could not be run.
@@ -90,6 +92,25 @@ pub enum SimError {
         file: String,
         /// Why.
         error: std::io::Error,
+    },
+    /// Someone set the stop flag ([`Limits::stop`]).
+    #[error("the run was stopped before its end")]
+    Stopped,
+    /// It has more events than it may have ([`Limits::events`]).
+    #[error("the run has more than {limit} events; it was ended after {at} ns of its time")]
+    TooManyEvents {
+        /// The limit.
+        limit: u64,
+        /// The time in the run.
+        at: Nanos,
+    },
+    /// The case takes longer than it may ([`Limits::time`]).
+    #[error("the case takes {duration} ns of its time, and may take {limit} ns")]
+    TooLong {
+        /// How long the case takes.
+        duration: Nanos,
+        /// The limit.
+        limit: Nanos,
     },
 }
 
@@ -133,6 +154,8 @@ pub struct Watch {
     pub events: u64,
     /// Is told how far the runs are, in nanoseconds of virtual time.
     pub progress: Option<Arc<Progress>>,
+    /// What ends a run before its time.
+    pub limits: Limits,
 }
 
 /// Runs every column of a case. `record` receives a capture of the packets that leave the first
@@ -197,7 +220,7 @@ fn columns<'a>(
             world.keep_series(Series::new(column.name.clone(), case.duration, watch.bins.unwrap_or(BINS)));
         }
         let mut kept: Option<RunSeries> = None;
-        world.run(recorder)?;
+        world.run(recorder, &watch.limits)?;
         watch.events += world.events_run();
         watch
             .stats

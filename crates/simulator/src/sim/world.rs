@@ -24,6 +24,7 @@ use super::adapt::Adapting;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
 use super::events::{Event, Events, Rank};
+use super::limits::{Guard, Limits};
 use super::port::{Port, Surroundings};
 use super::routes::Routes;
 use super::setup::{self, FlowState};
@@ -310,10 +311,12 @@ impl<'a> World<'a> {
     }
 
     /// Runs the events until the case's duration is over.
-    pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>) -> Result<(), SimError> {
+    pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>, limits: &Limits) -> Result<(), SimError> {
+        let mut guard = Guard::begin(limits, self.case.duration)?;
         self.recorder = recorder;
         let (mut told, step) = (0, (self.case.duration / 1000).max(1));
         while let Some((now, event)) = self.events.pop() {
+            guard.count(now)?;
             if now >= self.segment_ends {
                 self.segment = self.segments.find(now, self.segment);
                 self.segment_ends = self.segments.end(self.segment);

@@ -1,0 +1,165 @@
+//! Where points end: the rules of a sweep, looked at after each task of a point, in the order of its
+//! samples. A point also ends after a task in which every run failed: more of the same tell nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+
+use crate::driver::lock;
+use crate::plan::{Plan, Task};
+use crate::rows::Table;
+use crate::until::Until;
+use crate::{SweepError, store};
+
+/// The points of a sweep with rules. Without rules no point ends early, and nothing is kept.
+pub struct Points {
+    rules: Vec<Until>,
+    points: Mutex<BTreeMap<usize, Point>>,
+    /// The rules whose figures were seen in a run.
+    seen: Mutex<Vec<bool>>,
+}
+
+/// What is known of a point.
+#[derive(Debug, Default)]
+struct Point {
+    /// By rule: the samples in order, as far as all before them are there.
+    samples: Vec<Vec<Option<f64>>>,
+    /// How many these are.
+    count: u32,
+    /// What came too early, by its first sample: its end, and the samples by rule.
+    early: BTreeMap<u32, (u32, Vec<Vec<Option<f64>>>)>,
+    /// The number of samples after which it ended.
+    ended: Option<u32>,
+}
+
+impl Points {
+    /// Those of a plan, none of whose results are there.
+    pub fn new(plan: &Plan) -> Points {
+        let rules = plan.until.clone();
+        Points { seen: Mutex::new(vec![false; rules.len()]), rules, points: Mutex::default() }
+    }
+
+    /// Takes in the results of a task that are there already.
+    pub fn read(&self, plan: &Plan, folder: &Path, task: &Task) -> Result<(), SweepError> {
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        let wanted = |name: &str| name == "error" || self.rules.iter().any(|rule| rule.figure == name);
+        let table = store::read(&store::part(folder, task), wanted)?;
+        self.add(plan, task, &table)
+    }
+
+    /// Takes in the results of a task.
+    ///
+    /// # Errors
+    /// If a run went well and has no figure of a rule's name, and none had it before.
+    pub fn add(&self, plan: &Plan, task: &Task, table: &Table) -> Result<(), SweepError> {
+        let errors = table.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
+        let all_failed = errors.iter().all(Option::is_some);
+        if !all_failed && !plan.figures.is_empty() && !table.columns.iter().any(|(name, _)| name.contains('.')) {
+            let why = format!("{}: its runs have no figure that --figures keeps", plan.path.display());
+            return Err(SweepError::Wrong(why));
+        }
+        let mut samples = Vec::with_capacity(self.rules.len());
+        for (at, rule) in self.rules.iter().enumerate() {
+            let cells = table.column(&rule.figure).and_then(|cells| cells.numbers());
+            let mut seen = lock(&self.seen);
+            if let Some(seen) = seen.get_mut(at) {
+                if cells.is_none() && !all_failed && !*seen {
+                    return Err(SweepError::Wrong(unknown(plan, rule, table)));
+                }
+                *seen |= cells.is_some();
+            }
+            samples.push(cells.map_or_else(|| vec![None; errors.len()], <[Option<f64>]>::to_vec));
+        }
+        // Of a task with several points each is complete, so there is nothing to end.
+        let (false, [piece]) = (self.rules.is_empty(), task.pieces.as_slice()) else { return Ok(()) };
+        let mut points = lock(&self.points);
+        let point = points.entry(piece.point).or_default();
+        if point.samples.is_empty() {
+            point.samples = vec![Vec::new(); self.rules.len()];
+        }
+        if all_failed {
+            // No rule holds of nothing; this is how it is told that all of them failed.
+            samples = vec![Vec::new(); self.rules.len()];
+        }
+        point.early.insert(piece.from, (piece.to, samples));
+        point.go_on(&self.rules);
+        Ok(())
+    }
+
+    /// True if a task's samples lie behind the end of their point.
+    pub fn is_in_vain(&self, task: &Task) -> bool {
+        match (self.rules.is_empty(), task.pieces.as_slice()) {
+            (false, [piece]) => self.end(piece.point).is_some_and(|end| piece.from >= end),
+            _ => false,
+        }
+    }
+
+    /// The number of samples after which a point ended.
+    pub fn end(&self, point: usize) -> Option<u32> {
+        lock(&self.points).get(&point)?.ended
+    }
+}
+
+impl Point {
+    /// Goes on as far as samples are there without a gap, or to the end.
+    fn go_on(&mut self, rules: &[Until]) {
+        while self.ended.is_none()
+            && let Some((to, samples)) = self.early.remove(&self.count)
+        {
+            self.count = to;
+            let failed = samples.iter().all(Vec::is_empty);
+            self.samples.iter_mut().zip(samples).for_each(|(own, more)| own.extend(more));
+            if failed || rules.iter().zip(&self.samples).all(|(rule, samples)| rule.holds(samples)) {
+                self.ended = Some(to);
+            }
+        }
+        if self.ended.is_some() {
+            self.early.clear();
+        }
+    }
+}
+
+/// The message about a rule whose figure no run has.
+fn unknown(plan: &Plan, rule: &Until, table: &Table) -> String {
+    let figures = table.columns.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains('.'));
+    let hint = match altq_config::suggest::did_you_mean(&rule.figure, figures) {
+        Some(hint) => format!("; {hint}"),
+        None => String::new(),
+    };
+    format!("{}: its runs have no figure {:?}{hint}", plan.path.display(), rule.figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(tasks: &[(u32, &[f64])]) -> (Option<u32>, u32) {
+        let rules = [Until::parse("ci95(a.p99) < 10%").unwrap()];
+        let mut point = Point { samples: vec![Vec::new()], ..Point::default() };
+        for (from, samples) in tasks {
+            let to = from + 2;
+            point.early.insert(*from, (to, vec![samples.iter().copied().map(Some).collect()]));
+            point.go_on(&rules);
+        }
+        (point.ended, point.count)
+    }
+
+    #[test]
+    fn a_point_ends_at_the_same_sample_in_any_order() {
+        // 10 and 12: mean 11, half width 12.706 * 1.4142 / sqrt(2) = 12.706. Then 11, 11: mean 11,
+        // deviation 0.8165, half width 3.182 * 0.8165 / 2 = 1.299, which is 11.8 %. Then 11, 11:
+        // deviation 0.6325, 2.571 * 0.6325 / sqrt(6) = 0.664, which is 6.0 %.
+        let tasks: [(u32, &[f64]); 4] = [(0, &[10.0, 12.0]), (2, &[11.0, 11.0]), (4, &[11.0, 11.0]), (6, &[0.0, 99.0])];
+        assert_eq!(point(&tasks), (Some(6), 6));
+        assert_eq!(point(&tasks[..2]), (None, 4));
+        for order in [[3, 2, 1, 0], [0, 3, 1, 2], [2, 0, 3, 1]] {
+            assert_eq!(point(&order.map(|at| tasks[at])), (Some(6), 6), "{order:?}");
+        }
+        // A gap: nothing is known yet.
+        assert_eq!(point(&[tasks[0], tasks[2]]), (None, 2));
+        // Every run of the second task failed.
+        assert_eq!(point(&[tasks[0], (2, &[]), tasks[2]]), (Some(4), 4));
+    }
+}
