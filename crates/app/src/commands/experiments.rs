@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use altq_cases::built_in;
 use altq_cases::case::CaseFile;
 use altq_cases::find::{self, FindError};
 use altq_cases::result::World;
@@ -43,7 +44,7 @@ struct Run {
     /// Only cases whose names contain one of these texts
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
-    /// Folders and files of cases [default: cases/published]
+    /// Folders and files of cases, on the disk or else inside altq [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
     /// Where to run: in virtual time (sim), in network namespaces with the kernel's own TCP (lab,
@@ -84,7 +85,7 @@ struct List {
     /// Only cases whose names contain one of these texts
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
-    /// Folders and files of cases [default: cases/published]
+    /// Folders and files of cases, on the disk or else inside altq [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
     /// Also shows what the lab can run of each case, and how long that takes
@@ -190,6 +191,10 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
+    if cases.iter().any(|case| built_in::is_inside(&case.path)) {
+        let why = "--document links to the files of cases, and these are inside altq";
+        anyhow::bail!("{why}; `altq examples --out DIR` writes them out, then --cases DIR/cases/published names them");
+    }
     let link = |case: &CaseFile| Ok((case.name.clone(), document::relative(folder, &case.path)?));
     cases
         .iter()

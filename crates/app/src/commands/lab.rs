@@ -19,7 +19,8 @@ use crate::progress::OnTerminal;
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The case: a TOML file, as docs/cases.md describes it
+    /// The case: a TOML file, as docs/cases.md describes it, or the name of a case inside altq
+    /// (`altq examples` lists them); `-` for standard input
     case: PathBuf,
     /// Prints the result as JSON
     #[arg(long)]
@@ -63,7 +64,7 @@ enum Peer {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let mut file = match CaseFile::load(&args.case) {
+    let mut file = match CaseFile::named(&args.case) {
         Ok(file) => file,
         Err(error) => {
             eprintln!("altq lab: {error}");
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Usage);
     }
     if let Err(message) = chosen(&mut file, args) {
-        eprintln!("altq lab: {}: {message}", args.case.display());
+        eprintln!("altq lab: {}: {message}", file.path.display());
         return Ok(Exit::Usage);
     }
     let progress = Arc::new(Progress::default());

@@ -24,7 +24,8 @@ use crate::stat_format::Format;
 /// Options of `altq sim`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The case, a TOML file
+    /// The case: a TOML file, or the name of a case inside altq (`altq examples` lists them); `-`
+    /// for standard input
     #[arg(value_name = "CASE")]
     case: PathBuf,
     /// Seed of every random choice [default: the case's own]
@@ -79,7 +80,7 @@ fn panel(word: &str) -> Result<Shown, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let file = match CaseFile::load(&args.case) {
+    let file = match CaseFile::named(&args.case) {
         Ok(file) => file,
         Err(error) => {
             eprintln!("altq sim: {error}");
@@ -93,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let options = match options(&file, args) {
         Ok(options) => options,
         Err(message) => {
-            eprintln!("altq sim: {}: {message}", args.case.display());
+            eprintln!("altq sim: {}: {message}", file.path.display());
             return Ok(Exit::Usage);
         }
     };
@@ -116,7 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             match &error {
                 // It has the case's name, and the place in it.
                 SimError::Named(named) => eprintln!("altq sim: {named}"),
-                error => eprintln!("altq sim: {}: {error}", args.case.display()),
+                error => eprintln!("altq sim: {}: {error}", file.path.display()),
             }
             return Ok(match error {
                 SimError::Io { .. } => Exit::Failed,
