@@ -20,6 +20,8 @@ mod pattern;
 mod policy;
 #[cfg(feature = "experiments")]
 mod progress;
+#[cfg(all(test, feature = "experiments", feature = "web"))]
+mod schemas;
 mod socket;
 #[cfg(feature = "experiments")]
 mod stat_format;

@@ -1,5 +1,5 @@
-//! Cases and examples inside the program: they run where the source folder is not, and give the same
-//! as the files.
+//! Cases and examples inside the program: they run where the source folder is not, and give the
+//! same as the files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -113,7 +113,9 @@ fn find(name: &str) -> Option<&'static [u8]> {
 
 /// The paths of all files below a folder.
 fn below(folder: &str) -> impl Iterator<Item = &'static str> {
-    files().map(|(path, _)| path).filter(move |path| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
+    files()
+        .map(|(path, _)| path)
+        .filter(move |path| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
 }
 
 fn missing(path: &Path) -> io::Error {

@@ -110,3 +110,9 @@ fn refused_by_run(policy: &Policy) -> Option<Diagnostic> {
     let place = link.classes.first().map_or(link.span, |root| root.place("device"));
     Some(Diagnostic::warning("refused-by-run", place, format!("`altq run` refuses this: {error}")))
 }
+
+/// The JSON Schema of `altq.check/1`.
+#[cfg(test)]
+pub fn schema(generator: &schemars::generate::SchemaGenerator) -> schemars::Schema {
+    generator.clone().into_root_schema_for::<json::Report<'_>>()
+}

@@ -1,5 +1,5 @@
-//! `altq examples`: lists the cases and examples inside the program, prints one, or writes them to a
-//! folder (docs/cases.md).
+//! `altq examples`: lists the cases and examples inside the program, prints one, or writes them to
+//! a folder (docs/cases.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -62,7 +62,8 @@ fn chosen(name: &str) -> Option<BTreeSet<&'static str>> {
 
 fn unknown(name: &str) -> String {
     let words: Vec<&str> = built_in::cases().map(|(name, _)| name).chain(built_in::files().map(|(p, _)| p)).collect();
-    let hint = nearest(name, words).map_or("`altq examples` lists them".to_owned(), |near| format!("did you mean `{near}`?"));
+    let hint =
+        nearest(name, words).map_or("`altq examples` lists them".to_owned(), |near| format!("did you mean `{near}`?"));
     format!("there is no case, file or folder {name:?} inside altq: {hint}")
 }
 

@@ -16,8 +16,8 @@ use super::words::{find, unique};
 use super::wrong::{Result, Stretch};
 use super::{Case, check, raw};
 use crate::place::Place;
-use crate::{built_in, made};
 use crate::world::World;
+use crate::{built_in, made};
 
 /// The most runs of one file.
 const MOST_RUNS: usize = 10_000;
