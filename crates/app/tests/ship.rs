@@ -67,6 +67,9 @@ fn every_command_has_a_manual_page() {
         let page = std::fs::read_to_string(folder.join(format!("altq-{command}.1"))).unwrap();
         assert!(page.contains(".SH NAME") && page.contains(&format!("altq\\-{command}")), "{command}");
     }
+    let pages = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let twice: Vec<String> = pages.filter(|name| name.contains("-help")).collect();
+    assert!(twice.is_empty(), "pages of `altq help`: {twice:?}");
     std::fs::remove_dir_all(&folder).unwrap();
     let page = text(&altq(&["man", "link", "set"], "").stdout);
     assert!(page.contains("altq\\-link\\-set"), "{page}");
