@@ -20,6 +20,8 @@ mod pattern;
 mod policy;
 #[cfg(feature = "experiments")]
 mod progress;
+#[cfg(all(test, feature = "experiments", feature = "web"))]
+mod schemas;
 mod socket;
 #[cfg(feature = "experiments")]
 mod stat_format;
@@ -73,6 +75,9 @@ enum Command {
     /// Runs the published cases, and writes results, pages and EXPERIMENTS.md
     #[cfg(feature = "experiments")]
     Experiments(commands::experiments::Args),
+    /// Lists the cases and examples inside altq, prints them, or writes them to a folder
+    #[cfg(feature = "experiments")]
+    Examples(commands::examples::Args),
     /// Makes a self-contained HTML page of results
     #[cfg(feature = "experiments")]
     Report(commands::report::Args),
@@ -154,6 +159,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Lab(args) => commands::lab::run(&args),
         #[cfg(feature = "experiments")]
         Command::Experiments(args) => commands::experiments::run(&args),
+        #[cfg(feature = "experiments")]
+        Command::Examples(args) => commands::examples::run(&args),
         #[cfg(feature = "experiments")]
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => commands::run::run(&args),

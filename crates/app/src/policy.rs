@@ -1,9 +1,11 @@
 //! Loading a policy, the same way in every command.
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use altq_config::{Diagnostic, Language, Policy, Severity, Sources, load, render};
+use altq_cases::built_in;
+use altq_config::{Diagnostic, Failed, Language, Policy, STANDARD_INPUT, Severity, Sources};
+use altq_config::{load, parse_bytes, render};
 
 /// The file from which a command reads its policy, and its language.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,7 +29,7 @@ impl PolicyFile {
 
 /// Loads a policy. Warnings and errors are printed on standard error; `None` after errors.
 pub fn load_policy(file: &Path, language: Option<Language>) -> Option<Policy> {
-    match load(file, language) {
+    match read(file, language) {
         Ok(policy) => {
             print_findings(&policy.warnings, &policy.sources, false);
             Some(policy)
@@ -37,6 +39,23 @@ pub fn load_policy(file: &Path, language: Option<Language>) -> Option<Policy> {
             None
         }
     }
+}
+
+/// Reads a policy: a file; or if there is none, an example inside the program, by its path in the
+/// project's source folder. `-` is standard input.
+pub fn read(file: &Path, language: Option<Language>) -> Result<Policy, Box<Failed>> {
+    let gone = || std::fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let inside = || if built_in::is_inside(file) { Some(file.to_owned()) } else { built_in::place(file) };
+    let Some(path) = inside().filter(|path| path.extension().is_some() && gone()) else { return load(file, language) };
+    let bytes = built_in::read(&path);
+    let text = bytes.as_ref().map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned());
+    let language = language.or_else(|| Language::of(&path, &text)).unwrap_or(Language::Native);
+    parse_bytes(bytes, &path.display().to_string(), language)
+}
+
+/// A file as messages call it.
+pub fn shown(file: &Path) -> String {
+    if file == Path::new("-") { STANDARD_INPUT.to_owned() } else { file.display().to_string() }
 }
 
 /// The most warnings that are printed, unless all are asked for.
@@ -59,6 +78,7 @@ pub fn print_findings(diagnostics: &[Diagnostic], sources: &Sources, all: bool) 
     eprint!("{}", render(&shown, sources, color));
     if !all && warnings > MOST_WARNINGS {
         let file = sources.texts.first().map_or(Path::new("FILE"), |(path, _)| path.as_path());
+        let file = if file == Path::new(STANDARD_INPUT) { Path::new("-") } else { file };
         let (more, file) = (warnings - MOST_WARNINGS, file.display());
         eprintln!("and {more} more warnings: `altq check {file} --all` prints them");
     }

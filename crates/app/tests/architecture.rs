@@ -9,15 +9,41 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-#[test]
-fn dependencies_point_one_way() {
+/// What cargo says of the packages of this workspace.
+fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(workspace())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// `cargo package` takes every crate: each says what it is, and which version of the others it
+/// needs. A dev-dependency may go by its path alone, and is then left out of the package.
+#[test]
+fn crates_say_what_a_registry_asks_for() {
+    for package in metadata()["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let text = |field: &str| package[field].as_str().unwrap_or_default().len();
+        assert!((20..200).contains(&text("description")), "{name}: a description of one line");
+        assert!(text("license") > 0 && text("readme") > 0, "{name}: licence and readme");
+        for field in ["keywords", "categories"] {
+            let count = package[field].as_array().unwrap().len();
+            assert!((1..=5).contains(&count), "{name}: 1 to 5 {field}");
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let (on, wanted) = (dependency["name"].as_str().unwrap(), dependency["req"].as_str().unwrap());
+            let of_tests = dependency["kind"] == "dev" && dependency["path"].is_string();
+            assert!(of_tests || wanted != "*", "{name}: which version of {on}?");
+        }
+    }
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let metadata = metadata();
     let may: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("altq-engine", &[][..]),
         ("altq-config", &["altq-engine"]),
@@ -72,9 +98,9 @@ fn dependencies_point_one_way() {
     }
 }
 
-/// The code that shapes live traffic is not linked with simulator, lab or pages. Checked for the
-/// data plane, and for the binary without its default features, which has the commands of a router
-/// (`run` among them).
+/// The code that shapes live traffic is not linked with simulator, lab, pages or JSON Schemas.
+/// Checked for the data plane, and for the binary without its default features, which has the
+/// commands of a router (`run` among them).
 #[test]
 fn the_live_path_links_no_simulator() {
     for (package, options) in [("altq-dataplane", &[][..]), ("altq", &["--no-default-features"])] {
@@ -87,7 +113,7 @@ fn the_live_path_links_no_simulator() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let tree = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(tree.contains("altq-engine"), "{tree}");
-        for other in ["altq-simulator", "altq-lab", "altq-pages", "altq-sweep", "parquet"] {
+        for other in ["altq-simulator", "altq-lab", "altq-pages", "altq-sweep", "parquet", "schemars"] {
             assert!(!tree.contains(other), "{package} is linked with {other}:\n{tree}");
         }
     }

@@ -24,6 +24,36 @@ fn written(line: &str) -> Option<&str> {
     (key.ends_with("schema") && !line.contains("r#\"") && name.contains('/')).then_some(name)
 }
 
+/// The names of documents in a line of code, wherever they stand.
+fn named(line: &str) -> impl Iterator<Item = &str> {
+    line.split("altq.").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"_-/".contains(c)).unwrap_or(rest.len());
+        rest.get(..end).filter(|name| name.ends_with("/1"))
+    })
+}
+
+/// Every document has its JSON Schema in docs/schemas. That the schemas are those of the structs,
+/// the program's own tests check.
+#[test]
+fn every_document_has_a_schema() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut code, mut names) = (Vec::new(), std::collections::BTreeSet::new());
+    for entry in std::fs::read_dir(tree.join("crates")).unwrap() {
+        files(&entry.unwrap().path().join("src"), "rs", &mut code);
+    }
+    for path in &code {
+        let text = std::fs::read_to_string(path).unwrap();
+        names.extend(text.lines().flat_map(named).map(str::to_owned));
+    }
+    assert!(names.len() > 30, "{names:?}");
+    let without: Vec<_> = names
+        .iter()
+        .filter(|name| !tree.join("docs/schemas").join(name.replace('/', "-") + ".json").is_file())
+        .collect();
+    assert!(without.is_empty(), "docs/schemas has no schema of these documents: {without:?}");
+    assert_eq!(named(r#"`altq.a-b/1`, "altq.c/1" altq.conf, altq.d/2"#).collect::<Vec<_>>(), ["a-b/1", "c/1"]);
+}
+
 #[test]
 fn one_name_of_a_schema_is_one_document_and_is_documented() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

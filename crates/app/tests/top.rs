@@ -2,7 +2,6 @@
 //! packets, and of the history that outlives a worker. What this host does not allow is skipped
 //! with a message.
 
-#[allow(dead_code)]
 mod client;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::built_in;
 use crate::case::{CaseError, CaseFile};
 
 /// The folder in which cases are looked for by default.
@@ -30,9 +31,12 @@ impl std::fmt::Display for FindError {
             FindError::Missing(path, error) if path.as_os_str() == DEFAULT => {
                 write!(
                     f,
-                    "{DEFAULT} is not here ({error}): go to altq's source folder, which has the published cases, or \
-                     name cases with --cases FOLDER"
+                    "{DEFAULT} is not here ({error}), and this altq has no cases inside: go to its source folder, \
+                     which has the published cases, or name cases with --cases FOLDER"
                 )
+            }
+            FindError::Missing(path, error) if built_in::files().next().is_some() => {
+                write!(f, "{}: {error}; nor is it inside altq (`altq examples` lists what is)", path.display())
             }
             FindError::Missing(path, error) => write!(f, "{}: {error}", path.display()),
             FindError::Empty(paths) => write!(f, "there is no case (a .toml file, docs/cases.md) in {}", list(paths)),
@@ -54,7 +58,8 @@ impl std::fmt::Display for FindError {
 
 impl std::error::Error for FindError {}
 
-/// The cases in these folders, at any depth, and in these files, sorted by name. If there are
+/// The cases in these folders, at any depth, and in these files, sorted by name. A folder, file or
+/// case that is not on the disk may be [inside the program](built_in). If there are
 /// `filters`, the name must contain one of them. The second list has the folders, which may hold
 /// text that belongs to the cases.
 pub fn find(places: &[PathBuf], filters: &[String]) -> Result<(Vec<CaseFile>, Vec<PathBuf>), FindError> {
@@ -62,12 +67,22 @@ pub fn find(places: &[PathBuf], filters: &[String]) -> Result<(Vec<CaseFile>, Ve
     let places = if places.is_empty() { &usual[..] } else { places };
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for place in places {
-        let kind = std::fs::metadata(place).map_err(|error| FindError::Missing(place.clone(), error))?;
-        if kind.is_dir() {
-            folders.push(place.clone());
-            collect(place, &mut files).map_err(|error| FindError::Missing(place.clone(), error))?;
-        } else {
-            files.push(place.clone());
+        let missing = |error| FindError::Missing(place.clone(), error);
+        match std::fs::metadata(place) {
+            Ok(kind) if kind.is_dir() => {
+                folders.push(place.clone());
+                collect(place, &mut files).map_err(missing)?;
+            }
+            Ok(_) => files.push(place.clone()),
+            // What is not on the disk may be inside the program.
+            Err(error) => match inside(place).filter(|_| error.kind() == std::io::ErrorKind::NotFound) {
+                Some(path) if path.extension().is_some() => files.push(path),
+                Some(folder) => {
+                    files.extend(built_in::cases_of(&folder));
+                    folders.push(folder);
+                }
+                None => return Err(missing(error)),
+            },
         }
     }
     files.sort();
@@ -92,6 +107,13 @@ pub fn find(places: &[PathBuf], filters: &[String]) -> Result<(Vec<CaseFile>, Ve
         }
     }
     Ok((cases, folders))
+}
+
+/// A folder, file or case inside the program, by its path or by the case's name.
+fn inside(place: &Path) -> Option<PathBuf> {
+    let name = place.to_str()?;
+    let name = name.strip_prefix(built_in::MARK).unwrap_or(name);
+    built_in::place(Path::new(name)).or_else(|| built_in::case(name))
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {

@@ -37,6 +37,7 @@ pub struct Gaps {
 
 /// A summary of a flow's gaps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GapSummary {
     /// Number of gaps, which is one less than that of packets.
     pub count: u64,
@@ -54,6 +55,7 @@ pub struct GapSummary {
 
 /// A frequent gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mode {
     /// The mean of the gaps around the peak.
     pub at_ns: Nanos,

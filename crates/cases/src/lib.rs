@@ -10,10 +10,12 @@
 //!  find     the cases of folders                   task     a case to run in a world
 //!  standstill   TCP flows of which nothing is delivered for long
 //!  made     how a result was made: version, files with hashes
+//!  built_in   cases and examples inside the program
 //! ```
 
 #![forbid(unsafe_code)]
 
+pub mod built_in;
 pub mod case;
 pub mod find;
 pub mod gaps;

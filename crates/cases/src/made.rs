@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use crate::built_in;
 use crate::case::{CaseFile, Kind, PolicySource};
 use crate::result::{Made, MadeFrom};
 
@@ -25,14 +26,22 @@ pub fn made(file: &CaseFile) -> Made {
             }
         }
     }
-    let files = paths.iter().map(|path| from(&path.display().to_string(), path)).collect();
+    // The case as it was read: a file may have changed since, and standard input is gone.
+    let case = MadeFrom { file: file.path.display().to_string(), sha256: file.sha256.clone() };
+    let others = paths.iter().skip(1).map(|path| from(&path.display().to_string(), path));
+    let files = std::iter::once(case).chain(others).collect();
     Made { version: env!("CARGO_PKG_VERSION").into(), command: command(), files, ..Made::default() }
 }
 
 /// A file's hash; empty if the file can no longer be read.
 fn from(name: &str, path: &Path) -> MadeFrom {
-    let sha256 = std::fs::read(path).map_or(String::new(), |bytes| hex(&Sha256::digest(bytes)));
+    let sha256 = built_in::read(path).map_or(String::new(), |bytes| sha256(&bytes));
     MadeFrom { file: name.to_owned(), sha256 }
+}
+
+/// The SHA-256 of bytes, in hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 fn hex(bytes: &[u8]) -> String {

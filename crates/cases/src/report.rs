@@ -11,6 +11,7 @@ use crate::statistics::Delay;
 /// A class's row. The row of an inner class has the sums of the classes below it; the first row is
 /// that of the link itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClassReport {
     /// Its name.
     pub name: String,

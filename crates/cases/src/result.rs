@@ -17,6 +17,7 @@ pub use series::{Delays, QUANTILES, RateChange, Reclaim, RunSeries, SeriesRow};
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CaseResult {
     /// `altq.result/1`.
     pub schema: String,
@@ -68,6 +69,7 @@ pub struct CaseResult {
 
 /// How a result was made: everything that is needed to make it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Made {
     /// Version of altq.
     pub version: String,
@@ -88,6 +90,7 @@ pub struct Made {
 
 /// A file that a result was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MadeFrom {
     /// Its name in the command or in the case.
     pub file: String,
@@ -153,6 +156,7 @@ impl CaseResult {
 
 /// An expectation, and what came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// Its name; `CASE/COLUMN/NAME` if the case has columns.
     pub name: String,
@@ -257,6 +261,7 @@ impl Outcome {
 
 /// A figure of the case's table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FigureResult {
     /// The row, if the case has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,6 +302,7 @@ pub struct FigureResult {
 
 /// The result of the same traffic through something else at the link's rate, in the same run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerResult {
     /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -320,6 +326,7 @@ pub struct PeerResult {
 
 /// A flow or class through the peer and through altq, from the warm-up on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PeerRow {
     /// Its name.
     pub name: String,
@@ -346,6 +353,7 @@ const MANY: usize = 1000;
 
 /// A class's row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClassResult {
     /// The row of the case, if it has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -436,6 +444,7 @@ impl<'a> ClassNames<'a> {
 
 /// A flow's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowResult {
     /// The row of the case, if it has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -490,6 +499,7 @@ pub struct FlowResult {
 
 /// The kind of traffic of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Traffic {
     /// Its kind in the case.
     pub kind: String,
@@ -514,6 +524,7 @@ impl Traffic {
 
 /// Two percentiles; `None` if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Percentiles {
     /// The median.
     pub p50: Option<u64>,

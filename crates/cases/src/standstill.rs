@@ -24,6 +24,7 @@ const SHOWN: Nanos = SECOND;
 
 /// A time for which a flow had something to send and nothing of it was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standstill {
     /// When something was delivered before, or when the flow began; from the start of the run.
     pub from_ns: Nanos,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A summary of delays; `None` if there were no delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delay {
     /// Arithmetic mean, rounded down to a nanosecond.
     pub mean: Option<u64>,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum World {
     /// In the simulator, in virtual time.

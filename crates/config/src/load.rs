@@ -1,6 +1,7 @@
 //! Reads a policy from a file or a text, in any language, and checks it.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
@@ -27,21 +28,22 @@ impl std::error::Error for Failed {}
 
 /// Reads a file and the files that it includes. Without a `language` the name of the file says
 /// which it is ([`Language::of`]). The name `-` stands for standard input, which is native if
-/// nothing else is said, and includes files of the current folder.
+/// nothing else is said, and includes files of the current folder; messages call it
+/// [`STANDARD_INPUT`](crate::STANDARD_INPUT).
 ///
 /// # Errors
 ///
 /// The file cannot be read, its language is not known, or it holds an error.
 pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Failed>> {
+    if path == Path::new("-") {
+        let language = language.unwrap_or(Language::Native);
+        return parse_bytes(text::read_standard_input(), text::STANDARD_INPUT, language);
+    }
     let mut sources = Sources::default();
     let mut findings = Findings::default();
-    let standard_input = path == Path::new("-");
-    let read = match standard_input {
-        true => text::read_standard_input(&mut sources, &mut findings),
-        false => text::read(path, &mut sources, &mut findings, None),
+    let Some(source) = text::read(path, &mut sources, &mut findings, None) else {
+        return Err(failed(findings, sources));
     };
-    let Some(source) = read else { return Err(failed(findings, sources)) };
-    let language = language.or(standard_input.then_some(Language::Native));
     let Some(language) = language.or_else(|| Language::of(path, sources.text(source))) else {
         let start = Span { source, start: 0, end: 0 };
         let name = path.display();
@@ -71,6 +73,20 @@ pub fn parse_str(text: &str, name: &str, language: Language) -> Result<Policy, B
     let mut sources = Sources::default();
     let source = sources.add(PathBuf::from(name), text.to_owned());
     parse(source, sources, Findings::default(), language)
+}
+
+/// Reads a text that was read elsewhere, as [`parse_str`].
+///
+/// # Errors
+///
+/// It could not be read, is not UTF-8, or holds an error.
+pub fn parse_bytes(bytes: io::Result<Vec<u8>>, name: &str, language: Language) -> Result<Policy, Box<Failed>> {
+    let mut sources = Sources::default();
+    let mut findings = Findings::default();
+    match text::add(Path::new(name), bytes, &mut sources, &mut findings, None) {
+        Some(source) => parse(source, sources, findings, language),
+        None => Err(failed(findings, sources)),
+    }
 }
 
 fn parse(

@@ -13,13 +13,22 @@ pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: O
     add(path, bytes, sources, findings, from)
 }
 
-/// As [`read`], from standard input, which messages call `-`.
-pub fn read_standard_input(sources: &mut Sources, findings: &mut Findings) -> Option<SourceId> {
-    add(Path::new("-"), read_bytes(io::stdin().lock()), sources, findings, None)
+/// What messages call a text that came from standard input. As a path it has no folder, so that
+/// files which the text includes are looked for in the current one.
+pub const STANDARD_INPUT: &str = "standard input";
+
+/// Reads standard input to its end.
+///
+/// # Errors
+///
+/// It cannot be read, or has more bytes than a policy may have.
+pub fn read_standard_input() -> io::Result<Vec<u8>> {
+    read_bytes(io::stdin().lock())
 }
 
-/// Adds what was read to the sources.
-fn add(
+/// Adds what was read to the sources. If it could not be read, or is no text, that is an error as
+/// for [`read`].
+pub fn add(
     path: &Path,
     bytes: io::Result<Vec<u8>>,
     sources: &mut Sources,
@@ -54,7 +63,7 @@ fn add(
     }
 }
 
-/// The most bytes that a policy file may have. Without a limit a device or a pipe that never ends
+/// The most bytes that a policy may have. Without a limit a device or a pipe that never ends
 /// would be read for ever.
 const MOST_BYTES: u64 = 256 << 20;
 

@@ -6,6 +6,7 @@ use crate::request::{Subscriber, Written};
 
 /// What runs, and whether it shapes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     /// The name of this form of the document.
     pub schema: String,
@@ -17,6 +18,7 @@ pub struct Status {
 
 /// Whether a link is shaped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
@@ -56,6 +58,7 @@ impl Status {
 
 /// The present subscribers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Subscribers {
     /// The name of this form of the document.
     pub schema: String,
@@ -72,6 +75,7 @@ impl Subscribers {
 
 /// A text for people, or in another tool's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Text {
     /// The text.
     pub text: String,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What kind of fault it is. The numbers are the exit codes of altq's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(into = "u8", try_from = "u8")]
 #[repr(u8)]
 pub enum Code {
@@ -40,6 +41,7 @@ impl TryFrom<u8> for Code {
 
 /// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
     /// Its kind.
     pub code: Code,

@@ -35,3 +35,11 @@ mod words;
 
 pub use fault::{Code, Fault};
 pub use request::{Asked, Request};
+
+/// The JSON Schemas of a reply (`altq.control/1`) and of an event of reservations
+/// (`altq.reserve-event/1`).
+#[cfg(feature = "schema")]
+pub fn schemas(generator: &schemars::generate::SchemaGenerator) -> [schemars::Schema; 2] {
+    let generator = || generator.clone();
+    [generator().into_root_schema_for::<reply::Whole>(), generator().into_root_schema_for::<reservations::Told<'_>>()]
+}

@@ -30,6 +30,27 @@ pub fn around(id: Option<u64>, ok: bool) -> (Vec<u8>, &'static [u8]) {
     (head, b"}\n")
 }
 
+/// The reply to a request.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[schemars(rename = "Reply")]
+#[allow(dead_code, reason = "replies are written piece by piece; this is for their JSON Schema")]
+pub(crate) struct Whole {
+    /// `altq.control/1`.
+    schema: String,
+    /// The request's number; absent if it had none, or could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    /// Whether there is a result.
+    ok: bool,
+    /// The result: what docs/control.md says of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<serde_json::Value>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Fault>,
+}
+
 /// A fault as a whole reply.
 pub fn fault(id: Option<u64>, fault: &Fault) -> Vec<u8> {
     let (mut line, end) = around(id, false);

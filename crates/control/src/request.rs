@@ -280,6 +280,7 @@ struct SetSubscribers {
 
 /// A subscriber as it is written in requests and lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Written {
     /// Its name.
@@ -292,6 +293,7 @@ pub struct Written {
 
 /// The class of a subscriber as it is written: with either a rate or words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WrittenPlace {
     /// The link.

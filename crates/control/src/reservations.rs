@@ -247,6 +247,7 @@ impl From<Restored> for Again {
 
 /// An event with its link, as a line for clients that watch. Events are numbered across all links.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Told<'a> {
     #[serde(flatten)]
     pub event: Event,

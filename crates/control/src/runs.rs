@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Runs {
     /// The name of this form of the document.
     pub schema: String,
@@ -24,6 +25,7 @@ pub struct Runs {
 
 /// What runs of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LinkRuns {
     /// Its name.
     pub name: String,
@@ -45,6 +47,7 @@ pub struct LinkRuns {
 
 /// Rules of the firewall that hand packets to a queue of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Steering {
     /// `nft` or `iptables`.
     pub firewall: String,
@@ -67,6 +70,7 @@ pub struct Steering {
 
 /// A program at the ingress hook of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Guard {
     /// The interface.
     pub interface: String,
@@ -76,6 +80,7 @@ pub struct Guard {
 
 /// How an interface was set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
     /// Its name.
     pub name: String,

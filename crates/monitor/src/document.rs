@@ -23,6 +23,7 @@ pub const SCHEMA: &str = "altq.top/1";
 
 /// All links at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Top {
     /// [`SCHEMA`].
     pub schema: String,
@@ -39,6 +40,7 @@ impl Top {
 
 /// A link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Link {
     /// Its name.
     pub name: String,
@@ -67,6 +69,7 @@ pub struct Link {
 
 /// What altq itself needs: how late it is, and how much of a processor it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Own {
     /// How late the loop's timers were in the last second, 99th percentile, within 1/32; null if no
     /// timer passed, and where the kernel executes the link.
@@ -77,6 +80,7 @@ pub struct Own {
 
 /// A class, with all classes below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Class {
     /// Its name.
     pub name: String,
@@ -132,6 +136,7 @@ pub struct Class {
 
 /// How long packets waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sojourn {
     /// Number of packets.
     pub count: u64,
@@ -145,6 +150,7 @@ pub struct Sojourn {
 
 /// A flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Flow {
     /// Source address; null for packets that are not IP.
     pub src: Option<core::net::IpAddr>,

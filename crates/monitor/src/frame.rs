@@ -23,6 +23,7 @@ use crate::tree::Tree;
 
 /// Counts of a window that add up over classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Figures {
     /// Packets sent.
     pub sent_packets: u64,

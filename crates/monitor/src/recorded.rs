@@ -28,6 +28,7 @@ pub enum Begin {
 
 /// Some of what is kept of a link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recorded {
     /// [`SCHEMA`].
     pub schema: &'static str,
@@ -52,6 +53,7 @@ pub struct Recorded {
 
 /// A class, and what it is promised now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Class {
     /// Its name.
     pub name: String,
@@ -67,6 +69,7 @@ pub struct Class {
 
 /// The longest that packets may wait, in ns; null where nothing is promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bound {
     /// A packet of a source that keeps to the class's guarantee.
     pub conforming: Option<Nanos>,
@@ -76,6 +79,7 @@ pub struct Bound {
 
 /// A stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Piece {
     /// When it began, in ns since 1970.
     pub from_unix_ns: u64,

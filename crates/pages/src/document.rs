@@ -13,6 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
+use altq_cases::built_in;
 use altq_cases::case::Bound;
 use altq_cases::place::Place;
 use altq_cases::result::{CaseResult, Outcome, World};
@@ -92,7 +93,7 @@ pub fn document(
     let mut texts = Vec::new();
     for folder in folders {
         let path = folder.join(TEMPLATE);
-        match std::fs::read_to_string(&path) {
+        match built_in::read_to_string(&path) {
             Ok(text) => texts.push((path, text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(source) => return Err(DocumentError::Read { path, source }),

@@ -13,6 +13,7 @@ const KEPT: usize = 4096;
 
 /// What happened to a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Happened {
     /// It was granted, now or before a restart.
@@ -30,6 +31,7 @@ pub enum Happened {
 
 /// An event, one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// `altq.reserve-event/1`.
     pub schema: &'static str,

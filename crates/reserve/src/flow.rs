@@ -22,6 +22,7 @@ const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 /// assert!("dport=5004 proto=icmp".parse::<altq_reserve::Flow>().is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "FlowText", into = "FlowText")]
 pub struct Flow {
     src: Option<Address>,
@@ -33,6 +34,7 @@ pub struct Flow {
 
 /// A flow in the form of JSON.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct FlowText {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,6 +50,7 @@ struct FlowText {
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum Proto {
     Number(u8),

@@ -48,6 +48,7 @@ pub enum Service {
 
 /// What becomes of packets beyond rate and burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Excess {
     /// They wait in the same queue, and are sent with bandwidth that others leave. So packets stay
@@ -190,6 +191,7 @@ impl Request {
 /// If a change is refused, `id`, `class` and `expires_s` are those of the existing reservation, and
 /// the rates are those that were asked for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Answer {
     /// `altq.reserve/1`.
     pub schema: &'static str,
@@ -271,6 +273,7 @@ impl Answer {
 
 /// The answer to [`Op::List`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct List {
     /// `altq.reservations/1`.
     pub schema: &'static str,
@@ -292,6 +295,7 @@ pub struct List {
 
 /// A reservation in a [`List`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Listed {
     /// Its number.
     pub id: u64,

@@ -13,6 +13,7 @@ const MIN_UNIT: u32 = 64;
 /// A token bucket: at most rate · T + burst in any time T. Sizes count from the IP header. A packet
 /// smaller than the minimum policed unit counts as one of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Tspec {
     /// r, in bit/s: 1 to 320 Tbit/s.

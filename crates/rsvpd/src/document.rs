@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// All path state: `altq.rsvp-paths/1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Paths {
     /// The name of this form of the document.
     pub schema: String,
@@ -18,6 +19,7 @@ pub struct Paths {
 
 /// The path of a sender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Path {
     /// The session.
     #[serde(flatten)]
@@ -49,6 +51,7 @@ pub struct Path {
 
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Destination {
     /// The destination.
     pub dst: IpAddr,
@@ -60,6 +63,7 @@ pub struct Destination {
 
 /// A sender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Source {
     /// The source.
     pub src: IpAddr,
@@ -69,6 +73,7 @@ pub struct Source {
 
 /// A token bucket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tspec {
     /// r, bit/s.
     pub rate_bit_s: u64,
@@ -84,6 +89,7 @@ pub struct Tspec {
 
 /// All reservation requests: `altq.rsvp-reservations/1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reservations {
     /// The name of this form of the document.
     pub schema: String,
@@ -93,6 +99,7 @@ pub struct Reservations {
 
 /// A reservation request, and what became of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reservation {
     /// The session.
     #[serde(flatten)]
@@ -122,6 +129,7 @@ pub struct Reservation {
 
 /// The neighbours, and the message counters: `altq.rsvp-neighbours/1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Neighbours {
     /// The name of this form of the document.
     pub schema: String,
@@ -143,6 +151,7 @@ pub struct Neighbours {
 
 /// A neighbour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Neighbour {
     /// The interface.
     pub interface: String,

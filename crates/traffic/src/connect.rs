@@ -17,6 +17,7 @@ use crate::socket::{self, Tuning};
 
 /// How the client closes a short connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Close {
     /// With RST: the port is free at once.

@@ -11,6 +11,7 @@ use crate::meter::Meter;
 
 /// A flow's counters so far, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FlowReport {
     /// Payload received so far, in bytes.
@@ -68,6 +69,7 @@ impl FlowReport {
 
 /// A flow's final figures, at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FlowEnd {
     /// The counters at the end.
@@ -98,6 +100,7 @@ pub struct FlowEnd {
 
 /// A summary of round trips or delays, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Distribution {
     /// Number of values.
@@ -133,6 +136,7 @@ impl Distribution {
 
 /// TCP_INFO of a connection at the end of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Connection {
     /// Its number in its flow.

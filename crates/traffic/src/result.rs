@@ -11,6 +11,7 @@ use crate::report::{Connection, Distribution, FlowEnd, bit_s, per_second};
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrafficResult {
     /// `altq.traffic/1`.
     pub schema: &'static str,
@@ -40,6 +41,7 @@ pub struct TrafficResult {
 
 /// A flow's figures.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowResult {
     /// Its name.
     pub name: String,
@@ -85,6 +87,7 @@ pub struct FlowResult {
 
 /// Counts of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Packets {
     /// Datagrams sent.
     pub sent: u64,

@@ -16,6 +16,7 @@ const NAMED: usize = 3;
 
 /// What changed, and when.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mark {
     /// When it was seen, in ms since 1970.
     pub unix_ms: u64,

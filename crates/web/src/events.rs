@@ -12,7 +12,8 @@ use crate::changes::Mark;
 use crate::frame::{Classes, Frame, Row, Shown};
 
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Document<'a> {
     schema: &'static str,
     seq: u64,
     unix_ms: u64,
@@ -22,6 +23,7 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Link<'a> {
     #[serde(flatten)]
     status: &'a LinkStatus,
@@ -35,11 +37,13 @@ struct Link<'a> {
 /// A class: its name, the number of the class above (null for the link itself), guarantee and
 /// ceiling in bit/s, scheduler, and the longest wait of the last packet of a full queue, in ns.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Class<'a>(&'a str, Option<ClassId>, Option<u64>, Option<u64>, &'a str, Option<Nanos>);
 
 /// A class's number and its figures: arrived, got, borrowed and lent in bit/s, p50 and p99 in ns,
 /// drops and marks in the step, packets and bytes that wait, and what limited it.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Figures<'a>(ClassId, u64, u64, u64, u64, Nanos, Nanos, u64, u64, u64, u64, &'a str);
 
 /// The event with everything.

@@ -41,6 +41,7 @@ pub struct Past {
 
 /// What classes did over time: the answer to `/history.json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
     schema: &'static str,
     link: String,
@@ -56,6 +57,7 @@ pub struct Series {
 
 /// What a class did in each step, with all classes below it.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Line {
     class: String,
     got_bit_s: Vec<u64>,

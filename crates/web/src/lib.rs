@@ -34,3 +34,10 @@ pub mod watch;
 
 /// The body of a response. If several clients wait for it, it is in memory only once.
 pub type Body = std::sync::Arc<[u8]>;
+
+/// The JSON Schemas of events (`altq.web/1`) and of the history (`altq.web-history/1`).
+#[cfg(feature = "schema")]
+pub fn schemas(generator: &schemars::generate::SchemaGenerator) -> [schemars::Schema; 2] {
+    let generator = || generator.clone();
+    [generator().into_root_schema_for::<events::Document<'_>>(), generator().into_root_schema_for::<history::Series>()]
+}

@@ -5,11 +5,17 @@ mod case;
 mod human;
 mod json;
 
-use altq_config::{Diagnostic, Link, Path, Policy, Severity, advice, load};
+use std::path::Path;
+
+#[cfg(feature = "experiments")]
+use altq_cases::case::CaseFile;
+use altq_config::{Diagnostic, Link, Path as Way, Policy, Severity, advice};
+#[cfg(feature = "experiments")]
+use altq_config::{Language, STANDARD_INPUT, parse_bytes};
 use altq_kernel::fits;
 
 use crate::exit::Exit;
-use crate::policy::{PolicyFile, print_findings};
+use crate::policy::{PolicyFile, print_findings, read, shown};
 use crate::{output, pattern};
 use human::View;
 
@@ -36,9 +42,21 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     #[cfg(feature = "experiments")]
     if args.policy.language.is_none() && case::is_one(&args.policy.file) {
-        return case::run(args);
+        return case::run(args, CaseFile::named(&args.policy.file));
     }
-    let (policy, mut findings, sources) = match load(&args.policy.file, args.policy.language) {
+    let loaded = match (args.policy.file == Path::new("-"), args.policy.language) {
+        // No name tells what comes from standard input.
+        #[cfg(feature = "experiments")]
+        (true, None) => {
+            let bytes = altq_config::read_standard_input();
+            if bytes.as_ref().is_ok_and(|bytes| case::is_text_of_one(bytes)) {
+                return case::run(args, CaseFile::read(bytes, Path::new(STANDARD_INPUT)));
+            }
+            parse_bytes(bytes, STANDARD_INPUT, Language::Native)
+        }
+        (_, language) => read(&args.policy.file, language),
+    };
+    let (policy, mut findings, sources) = match loaded {
         Ok(policy) => {
             let (warnings, sources) = (policy.warnings.clone(), policy.sources.clone());
             (Some(policy), warnings, sources)
@@ -68,7 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 
 /// What the kernel cannot keep of links that it is to execute.
 pub fn refused_by_kernel(policy: &Policy) -> Vec<Diagnostic> {
-    let links = policy.links.iter().filter(|link| link.path() == Some(Path::Kernel));
+    let links = policy.links.iter().filter(|link| link.path() == Some(Way::Kernel));
     links.filter_map(|link| fits(link).err()).flatten().collect()
 }
 
@@ -78,7 +96,7 @@ fn unknown_class(args: &Args, policy: &Policy) -> Option<String> {
         link.classes.iter().map(|class| (link.name.clone(), class.name.clone())).collect()
     };
     let known: Vec<(String, String)> = policy.links.iter().flat_map(of_link).collect();
-    pattern::unknown(&args.classes, &known, &args.policy.file.display().to_string())
+    pattern::unknown(&args.classes, &known, &shown(&args.policy.file))
 }
 
 /// A warning at the first link that `altq run` would refuse beside those before it.
@@ -91,4 +109,10 @@ fn refused_by_run(policy: &Policy) -> Option<Diagnostic> {
     let link = links.get(at)?;
     let place = link.classes.first().map_or(link.span, |root| root.place("device"));
     Some(Diagnostic::warning("refused-by-run", place, format!("`altq run` refuses this: {error}")))
+}
+
+/// The JSON Schema of `altq.check/1`.
+#[cfg(test)]
+pub fn schema(generator: &schemars::generate::SchemaGenerator) -> schemars::Schema {
+    generator.clone().into_root_schema_for::<json::Report<'_>>()
 }

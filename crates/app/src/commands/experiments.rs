@@ -1,9 +1,12 @@
 //! `altq experiments`: runs many cases and collects their results (docs/experiments.md).
 
+pub mod documents;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use altq_cases::built_in;
 use altq_cases::case::CaseFile;
 use altq_cases::find::{self, FindError};
 use altq_cases::result::World;
@@ -21,6 +24,7 @@ use anyhow::Context as _;
 use crate::exit::Exit;
 use crate::output;
 use crate::progress::Tasks;
+use documents::{FailingSeed, Verdict};
 
 /// Options of `altq experiments`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +47,7 @@ struct Run {
     /// Only cases whose names contain one of these texts
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
-    /// Folders and files of cases [default: cases/published]
+    /// Folders and files of cases, on the disk or else inside altq [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
     /// Where to run: in virtual time (sim), in network namespaces with the kernel's own TCP (lab,
@@ -84,7 +88,7 @@ struct List {
     /// Only cases whose names contain one of these texts
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
-    /// Folders and files of cases [default: cases/published]
+    /// Folders and files of cases, on the disk or else inside altq [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
     /// Also shows what the lab can run of each case, and how long that takes
@@ -125,23 +129,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 /// Prints the list of cases.
 fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     if args.json {
-        let rows: Vec<serde_json::Value> = cases
-            .iter()
-            .map(|case| {
-                serde_json::json!({
-                    "name": case.name, "file": case.path, "rows": case.rows.len(), "columns": case.columns,
-                    "runs": case.runs.len(),
-                    "published_in": case.published_in, "description": case.description.trim(),
-                    "lab": args.lab.then(|| {
-                        let (seconds, why) = in_lab(case);
-                        serde_json::json!({ "seconds": seconds, "left_out": why })
-                    }),
-                })
-            })
-            .collect();
-        let whole =
-            args.lab.then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": together(cases) }));
-        output::print_json(&serde_json::json!({ "schema": "altq.experiments_list/1", "cases": rows, "lab": whole }))?;
+        let whole = || documents::WholeLab { seconds: alone(cases), side_by_side_seconds: together(cases) };
+        output::print_json(&documents::List {
+            cases: cases.iter().map(|case| described(case, args.lab)).collect(),
+            lab: args.lab.then(whole),
+            schema: "altq.experiments_list/1",
+        })?;
         return Ok(Exit::Ok);
     }
     let mut rows = vec![["case", "rows", "columns", "runs", "published in"].map(str::to_owned).to_vec()];
@@ -175,6 +168,24 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// A case as `--json` lists it.
+fn described(case: &CaseFile, lab: bool) -> documents::Listed<'_> {
+    let in_lab = || {
+        let (seconds, left_out) = in_lab(case);
+        documents::InLab { left_out, seconds }
+    };
+    documents::Listed {
+        columns: &case.columns,
+        description: case.description.trim(),
+        file: &case.path,
+        lab: lab.then(in_lab),
+        name: &case.name,
+        published_in: case.published_in.as_deref(),
+        rows: case.rows.len(),
+        runs: case.runs.len(),
+    }
+}
+
 /// Seconds as a text for people.
 fn time(seconds: u64) -> String {
     match (seconds / 3600, seconds.div_ceil(60)) {
@@ -190,6 +201,10 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
+    if cases.iter().any(|case| built_in::is_inside(&case.path)) {
+        let why = "--document links to the files of cases, and these are inside altq";
+        anyhow::bail!("{why}; `altq examples --out DIR` writes them out, then --cases DIR/cases/published names them");
+    }
     let link = |case: &CaseFile| Ok((case.name.clone(), document::relative(folder, &case.path)?));
     cases
         .iter()
@@ -289,11 +304,8 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
                         alone.iter().map(|(seed, promises)| format!("{seed} ({promises})")).collect();
                     text += &format!("; alone fail seed (promises) {}", each.join(", "));
                 }
-                let seeds: Vec<_> = alone
-                    .iter()
-                    .map(|(seed, promises)| serde_json::json!({ "seed": seed, "promises": promises }))
-                    .collect();
-                fails_at = (!result.seeds.is_empty()).then_some(seeds);
+                let seeds = alone.iter().map(|(seed, promises)| FailingSeed { promises: *promises, seed: *seed });
+                fails_at = (!result.seeds.is_empty()).then(|| seeds.collect());
                 differ |= !result.passed();
                 if let Err(error) = results.add(*result) {
                     failed.get_or_insert(error);
@@ -313,11 +325,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         *verdicts.entry(word).or_default() += 1;
         let world = task.world.name();
         if args.json {
-            let mut row = serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why });
-            if let Some(seeds) = fails_at {
-                row["seeds_that_fail"] = seeds.into();
-            }
-            rows.push(row);
+            rows.push(Verdict { case: name.clone(), note: why, seeds_that_fail: fails_at, verdict: word, world });
         } else {
             // Each outcome is printed as soon as it is known.
             let _ = output::print(&format!("{word:8} {world}  {name}: {why}\n"));
@@ -353,9 +361,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         results::write(path, &text(&|case| files.get(case).cloned().unwrap_or_default())?)?;
     }
     if args.json {
-        output::print_json(
-            &serde_json::json!({ "schema": "altq.experiments/1", "interrupted": stopped, "results": rows }),
-        )?;
+        output::print_json(&documents::Ran { interrupted: stopped, results: rows, schema: "altq.experiments/1" })?;
     }
     if stopped {
         eprintln!("altq experiments: interrupted; what was finished of {wanted} is in {}", args.out.display());

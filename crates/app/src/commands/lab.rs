@@ -20,7 +20,8 @@ use crate::values::Values;
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The case: a TOML file, as docs/cases.md describes it
+    /// The case: a TOML file, as docs/cases.md describes it, or the name of a case inside altq
+    /// (`altq examples` lists them); `-` for standard input
     case: PathBuf,
     /// Prints the result as JSON
     #[arg(long)]
@@ -67,7 +68,7 @@ enum Peer {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let given = args.values.given();
-    let loaded = given.and_then(|given| CaseFile::load_with(&args.case, &given).map_err(|error| error.to_string()));
+    let loaded = given.and_then(|given| CaseFile::named_with(&args.case, &given).map_err(|error| error.to_string()));
     let mut file = match loaded {
         Ok(file) => file,
         Err(error) => {
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Usage);
     }
     if let Err(message) = chosen(&mut file, args) {
-        eprintln!("altq lab: {}: {message}", args.case.display());
+        eprintln!("altq lab: {}: {message}", file.path.display());
         return Ok(Exit::Usage);
     }
     let progress = Arc::new(Progress::default());

@@ -21,7 +21,9 @@ pub struct Args {
 }
 
 /// Runs the command. A page on standard output is for `man -l -`. `altq` is the whole command line.
-pub fn run(args: &Args, mut altq: Command) -> anyhow::Result<Exit> {
+pub fn run(args: &Args, altq: Command) -> anyhow::Result<Exit> {
+    // `altq help COMMAND` is `altq COMMAND --help`, and would have a page for each command again.
+    let mut altq = altq.disable_help_subcommand(true);
     // The commands below learn their whole names, such as `altq link set`.
     altq.build();
     if let Some(folder) = &args.out {

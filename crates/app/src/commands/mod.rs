@@ -12,6 +12,8 @@ pub mod convert;
 pub mod demo;
 pub mod edit;
 #[cfg(feature = "experiments")]
+pub mod examples;
+#[cfg(feature = "experiments")]
 pub mod experiments;
 #[cfg(feature = "experiments")]
 pub mod lab;

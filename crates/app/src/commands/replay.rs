@@ -16,7 +16,7 @@ use altq_simulator::replay::{self, Arrivals, CsvOutput, Observer, Options, Repla
 use anyhow::Context as _;
 
 use crate::exit::Exit;
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, shown};
 use crate::stat_format::Format;
 use crate::{output, tree};
 
@@ -106,6 +106,10 @@ fn timer(word: &str) -> Result<Timer, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    if args.policy.file == Path::new("-") && args.arrivals == Path::new("-") {
+        eprintln!("altq replay: only one of policy and arrivals comes from standard input; name a file for the other");
+        return Ok(Exit::Usage);
+    }
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let Some(link) = choose(&policy, args.link.as_deref()) else { return Ok(Exit::Usage) };
     if args.to.is_some_and(|to| to <= args.from) {
@@ -115,12 +119,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let arrivals = match read(&args.arrivals, link) {
         Ok(arrivals) => arrivals,
         Err(reason) => {
-            eprintln!("altq replay: {}: {reason}", args.arrivals.display());
+            eprintln!("altq replay: {}: {reason}", shown(&args.arrivals));
             return Ok(Exit::Usage);
         }
     };
     if arrivals.open_end {
-        eprintln!("altq replay: {}: the last line has no newline; it was taken as it stands", args.arrivals.display());
+        eprintln!("altq replay: {}: the last line has no newline; it was taken as it stands", shown(&args.arrivals));
     }
     let options = Options {
         wire_rate: args.wire_rate,
@@ -169,7 +173,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     if let Some(cut) = &arrivals.cut {
         let kept = arrivals.len();
-        eprintln!("altq replay: {}: {cut}; the {kept} packets before it were replayed", args.arrivals.display());
+        eprintln!("altq replay: {}: {cut}; the {kept} packets before it were replayed", shown(&args.arrivals));
         return Ok(Exit::Failed);
     }
     Ok(Exit::Ok)

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::exit::Exit;
 use crate::export::Export;
 use crate::output;
-use crate::policy::load_policy;
+use crate::policy::{load_policy, shown};
 use crate::socket::Socket;
 
 /// Options of `altq report`.
@@ -129,11 +129,9 @@ fn of_measurement(args: &Args, measured: &Measured, loaded: &[Loaded], notes: &[
     }
     let mut policy = None;
     if let Some(path) = &args.policy {
-        if load_policy(path, None).is_none() {
-            return Ok(Exit::Usage);
-        }
-        let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        policy = Some((path.display().to_string(), text));
+        let Some(read) = load_policy(path, None) else { return Ok(Exit::Usage) };
+        let text = read.sources.texts.first().map_or(String::new(), |(_, text)| text.clone());
+        policy = Some((shown(path), text));
     }
     let policy = policy.as_ref().map(|(name, text)| PolicyText { name, text });
     let sources: Vec<Source<'_>> = loaded.iter().map(Loaded::source).collect();

@@ -50,6 +50,8 @@ use heart::{Told, Wire};
 use keep::Keep;
 use listen::{Opened, Wanted};
 use live::{Known, Live};
+#[cfg(test)]
+pub use stat::Stat;
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);

@@ -25,7 +25,8 @@ use crate::values::Values;
 /// Options of `altq sim`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The case, a TOML file
+    /// The case: a TOML file, or the name of a case inside altq (`altq examples` lists them); `-`
+    /// for standard input
     #[arg(value_name = "CASE")]
     case: PathBuf,
     /// Seed of every random choice [default: the case's own]
@@ -83,7 +84,7 @@ fn panel(word: &str) -> Result<Shown, String> {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let given = args.values.given();
-    let loaded = given.and_then(|given| CaseFile::load_with(&args.case, &given).map_err(|error| error.to_string()));
+    let loaded = given.and_then(|given| CaseFile::named_with(&args.case, &given).map_err(|error| error.to_string()));
     let file = match loaded {
         Ok(file) => file,
         Err(error) => {
@@ -98,7 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let options = match options(&file, args) {
         Ok(options) => options,
         Err(message) => {
-            eprintln!("altq sim: {}: {message}", args.case.display());
+            eprintln!("altq sim: {}: {message}", file.path.display());
             return Ok(Exit::Usage);
         }
     };
@@ -121,7 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             match &error {
                 // It has the case's name, and the place in it.
                 SimError::Named(named) => eprintln!("altq sim: {named}"),
-                error => eprintln!("altq sim: {}: {error}", args.case.display()),
+                error => eprintln!("altq sim: {}: {error}", file.path.display()),
             }
             return Ok(match error {
                 SimError::Io { .. } | SimError::Stopped | SimError::TooManyEvents { .. } | SimError::TooLong { .. } => {

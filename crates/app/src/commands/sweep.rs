@@ -146,6 +146,7 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
     let (Some(case), Some(out)) = (&args.case, &args.out) else {
         return Err(SweepError::Wrong("name a case, and a folder with -o".into()));
     };
+    let case = &CaseFile::find(case).map_err(|error| SweepError::Wrong(error.to_string()))?;
     let table = args.table.as_ref().map(|path| Ok((path.clone(), table::read(path)?))).transpose()?;
     let plan = Plan::new(Request {
         case: case.clone(),

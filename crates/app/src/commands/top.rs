@@ -202,6 +202,12 @@ fn file(_: &Args, _: &std::path::Path) -> anyhow::Result<Exit> {
     Ok(Exit::Unsupported)
 }
 
+/// The JSON Schema of `altq.watch/1`.
+#[cfg(test)]
+pub fn schema(generator: &schemars::generate::SchemaGenerator) -> schemars::Schema {
+    generator.clone().into_root_schema_for::<seen::Document>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -599,3 +599,9 @@ fn command_line() -> String {
     }
     format!("altq {}", words.join(" "))
 }
+
+/// The JSON Schema of `altq.traffic_live/1`.
+#[cfg(test)]
+pub fn schemas(generator: &schemars::generate::SchemaGenerator) -> [schemars::Schema; 1] {
+    [generator.clone().into_root_schema_for::<live::Line<'_>>()]
+}

@@ -210,3 +210,9 @@ fn done(args: &Args, document: Document) -> anyhow::Result<Exit> {
         (0, false) => Exit::Ok,
     })
 }
+
+/// The JSON Schema of `altq.verify/1`.
+#[cfg(test)]
+pub fn schema(generator: &schemars::generate::SchemaGenerator) -> schemars::Schema {
+    generator.clone().into_root_schema_for::<shown::Json<'_>>()
+}

@@ -115,8 +115,11 @@ pub fn stat(at_s: u64, classes: &[(&str, &str, u64, u64)]) -> Value {
     };
     let link = json!({ "name": "wan", "state": "shaping", "path": "nfqueue", "at_ns": at_s * 1_000_000_000,
         "unix_ns": 1_000_000_000_000_000_000_u64 + at_s * 1_000_000_000, "interval_ns": 1_000_000_000, "last": false,
-        "device": { "device_dropped": 4, "timer_late_max_ns": 156_027 },
-        "loop": { "timers": 10, "timer_late_mean_ns": 7, "timer_late_total_ns": 75 },
+        "device": { "received_frames": 9, "received_bytes": 9000, "sent_frames": 9, "device_dropped": 4, "missed": 4,
+            "unreadable": 0, "refused": 0, "lost": 0, "blocked": 0, "super_packets": 0, "super_packets_cut": 0,
+            "timer_late_max_ns": 156_027 },
+        "loop": { "wake_ups": 20, "timers": 10, "timer_late_mean_ns": 7, "timer_late_total_ns": 75,
+            "timer_late_p99_ns": null, "receive_calls": 9, "send_calls": 9 },
         "classes": classes.iter().map(one).collect::<Vec<_>>() });
     json!({ "schema": "altq.stat/1", "links": [link] })
 }

@@ -7,6 +7,7 @@ use altq_engine::link::Overhead;
 use altq_engine::spec::Timer;
 
 use super::Case;
+use crate::built_in;
 use crate::world::World;
 
 /// A policy to run the case with.
@@ -73,14 +74,14 @@ impl Column {
         let name = case.folder.join(format!("{} (policy)", case.name.replace('/', "_"))).to_string_lossy().into_owned();
         let (text, name, language) = match &self.policy {
             PolicySource::Text(text) => (text.clone(), name, self.language.unwrap_or(Language::Native)),
-            PolicySource::File(file) if self.replace.is_empty() => {
+            PolicySource::File(file) if self.replace.is_empty() && !built_in::is_inside(&case.folder) => {
                 return Ok(self.dress(altq_config::load(&case.folder.join(file), self.language)?));
             }
             PolicySource::File(file) => {
                 let path = case.folder.join(file);
                 let shown = path.display().to_string();
                 let text =
-                    std::fs::read_to_string(&path).map_err(|error| PolicyError::Text(format!("{shown}: {error}")))?;
+                    built_in::read_to_string(&path).map_err(|error| PolicyError::Text(format!("{shown}: {error}")))?;
                 let Some(language) = self.language.or_else(|| Language::of(&path, &text)) else {
                     return Err(PolicyError::Text(format!(
                         "{shown}: its name does not tell its language; give the key language"

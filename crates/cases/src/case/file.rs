@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use altq_config::suggest::nearest;
+
 use super::comparisons::comparisons;
 use super::error::{CaseError, explained};
 use super::measure::Figure;
@@ -16,6 +18,7 @@ use super::wrong::{Result, Stretch};
 use super::{Case, check, raw};
 use crate::place::Place;
 use crate::world::World;
+use crate::{built_in, made};
 
 /// The most runs of one file.
 const MOST_RUNS: usize = 10_000;
@@ -27,6 +30,8 @@ const MOST_SAMPLES: usize = 1000;
 pub struct CaseFile {
     /// Its path.
     pub path: PathBuf,
+    /// The SHA-256 of its text, in hexadecimal digits.
+    pub sha256: String,
     /// The case's name.
     pub name: String,
     /// What the case shows.
@@ -87,6 +92,38 @@ impl CaseFile {
     /// If the file cannot be read, is not UTF-8, or is a policy by its name.
     pub fn text(path: &Path) -> std::result::Result<String, CaseError> {
         read_file(path)
+    }
+
+    /// Reads and checks the case that a command line names: a file; or if there is none, a case
+    /// inside the program ([`built_in`]), by its name or by its path in the project's source
+    /// folder; `-` is standard input.
+    pub fn named(name: &Path) -> std::result::Result<CaseFile, CaseError> {
+        CaseFile::named_with(name, &Given::new())
+    }
+
+    /// As [`named`](CaseFile::named), with values from outside ([`load_with`](CaseFile::load_with)).
+    pub fn named_with(name: &Path, given: &Given) -> std::result::Result<CaseFile, CaseError> {
+        if name == Path::new("-") {
+            let path = Path::new(altq_config::STANDARD_INPUT);
+            return CaseFile::parse_with(&text_of(altq_config::read_standard_input(), path)?, path, given);
+        }
+        CaseFile::load_with(&CaseFile::find(name)?, given)
+    }
+
+    /// The path of the case that a command line names, as [`load`](CaseFile::load) takes it: a file,
+    /// or a case inside the program.
+    ///
+    /// # Errors
+    /// If neither is there.
+    pub fn find(name: &Path) -> std::result::Result<PathBuf, CaseError> {
+        on_disk_or_inside(name)
+            .map_err(|error| CaseError::plain(name, format!("it cannot be read: {error}{}", not_inside(name))))
+    }
+
+    /// Checks the bytes of a case file that were read elsewhere. As of [`CaseFile::parse`] for the
+    /// rest.
+    pub fn read(bytes: std::io::Result<Vec<u8>>, path: &Path) -> std::result::Result<CaseFile, CaseError> {
+        CaseFile::parse(&text_of(bytes, path)?, path)
     }
 
     /// Checks a case file's text. Messages name the file by `path`, and files that it names are
@@ -174,9 +211,38 @@ impl Case {
     }
 }
 
+/// The path of a case that is named: itself if a file has that name, else that of a case inside the
+/// program. An error if neither is there.
+fn on_disk_or_inside(name: &Path) -> std::io::Result<PathBuf> {
+    if built_in::is_inside(name) {
+        return Ok(name.to_owned());
+    }
+    let inside = || name.to_str().and_then(built_in::case);
+    match std::fs::metadata(name) {
+        // A folder is no case, and may well have the name of one.
+        Ok(kind) if kind.is_dir() => Ok(inside().unwrap_or_else(|| name.to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => inside().ok_or(error),
+        // Also a file that cannot be read: the error says why.
+        Ok(_) | Err(_) => Ok(name.to_owned()),
+    }
+}
+
+/// What is added to the error about a file that is not there, if there are cases inside.
+fn not_inside(name: &Path) -> String {
+    let Some(word) = name.to_str().filter(|_| built_in::files().next().is_some()) else { return String::new() };
+    let near = nearest(word, built_in::cases().map(|(name, _)| name));
+    let hint = near.map_or("`altq examples` lists them".to_owned(), |near| format!("did you mean `{near}`?"));
+    format!("; nor is there a case of this name inside altq: {hint}")
+}
+
 /// The text of a file.
 fn read_file(path: &Path) -> std::result::Result<String, CaseError> {
-    let text = std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
+    text_of(built_in::read(path), path)
+}
+
+/// The text of what was read.
+fn text_of(bytes: std::io::Result<Vec<u8>>, path: &Path) -> std::result::Result<String, CaseError> {
+    let text = bytes.map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
     if path.extension().is_some_and(|extension| extension == "altq" || extension == "conf") {
         let why = "it is a policy by its name, and this command runs a case, a .toml file that names the policy in \
                    policy_file (docs/cases.md); `altq check` reads a policy";
@@ -224,6 +290,7 @@ fn read(mut head: raw::Head, text: &str, path: &Path, given: &Given) -> Result<C
     check_values(&head)?;
     let mut file = CaseFile {
         path: path.to_owned(),
+        sha256: made::sha256(text.as_bytes()),
         name: head.name.get_ref().clone(),
         description: head.description.clone(),
         seed: head.seed,

@@ -157,6 +157,7 @@ impl Expectation {
 
 /// On which side of the expected value the measured one may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// On either side, within the tolerance.
@@ -192,6 +193,7 @@ pub enum Subject {
 
 /// The measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Class: bytes charged for what it sent, as a fraction of the whole.

@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::event::{TimedEvent, What};
 use super::raw;
 use super::wrong::{Result, bad};
+use crate::built_in;
 
 /// The most steps of a trace.
 const MOST_STEPS: usize = 1_000_000;
@@ -38,7 +39,7 @@ pub(super) fn traces(links: &[raw::Link], folder: &Path, duration: Nanos) -> Res
 /// Empty lines and those that begin with `#` are left out. Times rise.
 fn read(file: &Spanned<PathBuf>, folder: &Path) -> Result<Vec<(Nanos, Rate)>> {
     let shown = file.get_ref().display();
-    let text = match std::fs::read_to_string(folder.join(file.get_ref())) {
+    let text = match built_in::read_to_string(&folder.join(file.get_ref())) {
         Ok(text) => text,
         Err(error) => return bad(file, format!("the trace {shown} cannot be read: {error}")),
     };

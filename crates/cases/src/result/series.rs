@@ -13,6 +13,7 @@ pub const QUANTILES: [f64; 34] = [
 
 /// One run (a column, a row) over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSeries {
     /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +40,7 @@ pub struct RunSeries {
 
 /// A class or a flow over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeriesRow {
     /// Its name. If several links have a class of this name, the link's name and a slash come
     /// before it.
@@ -78,6 +80,7 @@ pub struct SeriesRow {
 
 /// A rate that adapts has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RateChange {
     /// The link, as in [`ClassResult::link`](super::ClassResult::link).
     pub link: String,
@@ -93,6 +96,7 @@ pub struct RateChange {
 
 /// A distribution of delays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delays {
     /// Number of delays.
     pub count: u64,
@@ -103,6 +107,7 @@ pub struct Delays {
 
 /// How long it took a class with a guarantee to get it again after a time without packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reclaim {
     /// The class, as in [`SeriesRow::name`].
     pub class: String,

@@ -10,6 +10,7 @@ use crate::fault::Fault;
 
 /// A policy as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Text {
     /// What messages call it: the path of its file.
     pub name: String,
@@ -31,6 +32,7 @@ impl Text {
 
 /// The time of two clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Clock {
     /// The wall clock, in nanoseconds since 1970.
     pub unix_ns: u64,
@@ -42,6 +44,7 @@ pub struct Clock {
 
 /// Who asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct By {
     /// The user; `None`: altq itself.
     pub uid: Option<u32>,
@@ -51,6 +54,7 @@ pub struct By {
 
 /// How the policy was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// A policy was applied.
@@ -83,6 +87,7 @@ impl What {
 
 /// A change that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Entry {
     /// The number of the change. Its confirmation, or its end, has the same.
     pub number: u64,
@@ -103,6 +108,7 @@ pub struct Entry {
 /// What must hold for a class while a change waits: of the packets that it sends in an interval, 99
 /// of 100 have waited less than `p99_ns`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Guard {
     /// The link; `None`: any that has a class of this name.

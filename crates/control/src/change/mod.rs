@@ -44,6 +44,7 @@ pub const LONGEST: Nanos = 7 * 86_400 * 1_000_000_000;
 
 /// What is kept on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Kept {
     schema: String,
     /// How many changes there were.
@@ -62,6 +63,7 @@ pub struct Kept {
 
 /// A change that is taken back unless it is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Pending {
     number: u64,
     text: Text,

@@ -77,6 +77,7 @@ pub enum Change {
 
 /// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Applied {
     /// The name of this form of the document.
     pub schema: String,
@@ -92,6 +93,7 @@ pub struct Applied {
 
 /// What was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct History {
     /// The name of this form of the document.
     pub schema: String,
@@ -101,6 +103,7 @@ pub struct History {
 
 /// The text of the policy that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Running {
     /// The name of this form of the document.
     pub schema: String,

@@ -82,6 +82,7 @@ impl Observer for () {
 
 /// The result of a replay: `altq.replay/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// `altq.replay/1`.
     pub schema: String,

@@ -42,6 +42,7 @@ pub use port::ChangePlanner;
 pub use setup::flow_key;
 pub use world::route;
 
+use altq_cases::built_in;
 use altq_cases::case::{Case, CaseError, Column, Kind, Measure, PolicyError, Probe, Subject};
 use altq_cases::gaps::Gaps;
 use altq_cases::report::rate;
@@ -271,7 +272,7 @@ fn captures(case: &Case) -> Result<Captures, SimError> {
         };
         let path = case.folder.join(file);
         let file = path.display().to_string();
-        let bytes = std::fs::read(&path).map_err(|error| SimError::Io { file: file.clone(), error })?;
+        let bytes = built_in::read(&path).map_err(|error| SimError::Io { file: file.clone(), error })?;
         let capture = Capture::read(bytes).map_err(|error| SimError::Capture { file: file.clone(), error })?;
         if let Some(cut) = capture.cut {
             invalid.push(format!("{CUT_SHORT}: {file}: {cut}; what came before it was replayed"));

@@ -18,7 +18,8 @@ use crate::exit::Exit;
 
 /// A line of `--json`.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Line<'a> {
     schema: &'static str,
     scheduler: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +40,7 @@ struct Line<'a> {
 
 /// What one program took, in nanoseconds a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Side {
     least_ns_per_packet: f64,
     median_ns_per_packet: f64,

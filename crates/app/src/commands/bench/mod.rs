@@ -152,6 +152,7 @@ enum Part {
 
 /// A line of `--json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Line<'a> {
     schema: &'static str,
     scheduler: &'a str,
@@ -296,4 +297,15 @@ impl Progress {
             eprint!("\r\x1b[K");
         }
     }
+}
+
+/// The JSON Schemas of `altq.bench/1`, `altq.bench_against/1` and `altq.bench_simulator/1`.
+#[cfg(test)]
+pub fn schemas(generator: &schemars::generate::SchemaGenerator) -> [schemars::Schema; 3] {
+    let generator = || generator.clone();
+    [
+        generator().into_root_schema_for::<Line<'_>>(),
+        generator().into_root_schema_for::<against::Line<'_>>(),
+        generator().into_root_schema_for::<simulator::Line<'_>>(),
+    ]
 }

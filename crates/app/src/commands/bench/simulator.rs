@@ -58,7 +58,8 @@ fn has_rate(entry: &Entry) -> bool {
 }
 
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Line<'a> {
     schema: &'static str,
     scheduler: &'a str,
     tcp: u32,

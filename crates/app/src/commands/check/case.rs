@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use altq_cases::built_in;
 use altq_cases::case::{CaseError, CaseFile};
 use altq_cases::world::World;
 use altq_config::{Failed, Policy, render};
@@ -13,7 +14,7 @@ use super::Args;
 use super::json::{self, Finding};
 use crate::exit::Exit;
 use crate::output;
-use crate::policy::print_findings;
+use crate::policy::{print_findings, shown};
 
 /// What is wrong with a case.
 enum Wrong {
@@ -41,24 +42,37 @@ impl From<SimError> for Wrong {
     }
 }
 
-/// True if a file is a case by its name.
+/// True if a name is that of a case: of a file by its ending, or of a case inside the program.
 pub fn is_one(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "toml")
+    let is_case = |path: &Path| path.extension().is_some_and(|extension| extension == "toml");
+    let inside = || path.to_str().and_then(built_in::case).is_some_and(|path| is_case(&path));
+    is_case(path) || !path.exists() && inside()
+}
+
+/// True if a text is that of a case and not that of a policy: its first line that says something is
+/// a key with its value, or the head of a table.
+pub fn is_text_of_one(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");
+    let key = line.split_once('=').map(|(key, _)| key.trim());
+    let is_key = |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.\"'".contains(c));
+    line.starts_with('[') || key.is_some_and(is_key)
 }
 
 /// Checks a case and prints what is wrong with it, or what it has. The exit code is 2 after errors.
-pub fn run(args: &Args) -> anyhow::Result<Exit> {
+pub fn run(args: &Args, loaded: Result<CaseFile, CaseError>) -> anyhow::Result<Exit> {
     let path = &args.policy.file;
     if !args.classes.is_empty() {
         let path = path.display();
         eprintln!("altq check: --class chooses classes of a policy; `altq sim {path} --class NAME` those of a run");
         return Ok(Exit::Usage);
     }
-    let checked = checked(path);
+    let checked = checked(loaded);
+    let path = Path::new(&shown(path)).to_owned();
     if args.json {
         let diagnostics = match &checked {
             Ok(file) => warned(file).iter().flat_map(|own| json::findings(&own.warnings, &own.sources)).collect(),
-            Err(wrong) => findings(wrong, path),
+            Err(wrong) => findings(wrong, &path),
         };
         output::print(&(json::of_case(checked.is_ok(), diagnostics)? + "\n"))?;
         return Ok(if checked.is_ok() { Exit::Ok } else { Exit::Usage });
@@ -80,8 +94,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
 }
 
-fn checked(path: &Path) -> Result<CaseFile, Wrong> {
-    let file = CaseFile::load(path)?;
+fn checked(loaded: Result<CaseFile, CaseError>) -> Result<CaseFile, Wrong> {
+    let file = loaded?;
     tc::check(&file)?;
     sim::check_file(&file)?;
     Ok(file)

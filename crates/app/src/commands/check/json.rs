@@ -7,7 +7,8 @@ use altq_engine::spec::{ClassId, ROOT};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Report<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Report<'a> {
     schema: &'static str,
     ok: bool,
     diagnostics: Vec<Finding>,
@@ -16,6 +17,7 @@ struct Report<'a> {
 
 /// A finding.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// `error` or `warning`.
     pub severity: &'static str,
@@ -35,6 +37,7 @@ pub struct Finding {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LinkReport<'a> {
     name: &'a str,
     rate_bit_s: u64,
@@ -58,6 +61,7 @@ struct LinkReport<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct AdaptReport {
     from_bit_s: u64,
     to_bit_s: u64,
@@ -66,6 +70,7 @@ struct AdaptReport {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reserved<'a> {
     class: &'a str,
     reservable_bit_s: u64,
@@ -78,6 +83,7 @@ struct Reserved<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Overhead {
     bytes: i32,
     mpu_bytes: u32,
@@ -85,6 +91,7 @@ struct Overhead {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ClassReport<'a> {
     name: &'a str,
     parent: Option<&'a str>,
@@ -103,6 +110,7 @@ struct ClassReport<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Bound {
     conforming: Option<u64>,
     queue_full: Option<u64>,
@@ -110,6 +118,7 @@ struct Bound {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Queue {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

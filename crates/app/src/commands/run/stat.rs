@@ -14,12 +14,14 @@ use super::shaped::Shaped;
 
 /// One line: the state of all links at one time.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stat {
     schema: &'static str,
     links: Vec<LinkStat>,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LinkStat {
     name: String,
     state: &'static str,
@@ -38,6 +40,7 @@ struct LinkStat {
 
 /// What the loop of a link has done since the start.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LoopStat {
     /// How often it waited and was woken.
     wake_ups: u64,
@@ -54,6 +57,7 @@ struct LoopStat {
 
 /// What happened to frames outside the queues.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct DeviceStat {
     received_frames: u64,
     received_bytes: u64,
@@ -72,6 +76,7 @@ struct DeviceStat {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Class {
     name: String,
     parent: Option<String>,
@@ -101,12 +106,14 @@ struct Class {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Bound {
     conforming: Option<u64>,
     queue_full: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Sojourn {
     p50: u64,
     p99: u64,

@@ -24,7 +24,8 @@ const MOST: usize = 100;
 
 /// The traffic as JSON.
 #[derive(Debug, Serialize)]
-struct Document {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Document {
     schema: &'static str,
     of: String,
     /// The number of seconds that it covers.
@@ -41,6 +42,7 @@ struct Document {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Entry {
     name: String,
     bytes_at_least: u64,

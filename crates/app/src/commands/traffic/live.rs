@@ -27,7 +27,8 @@ enum How {
 
 /// A line of JSON, schema `altq.traffic_live/1`.
 #[derive(Serialize)]
-struct Line<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Line<'a> {
     schema: &'static str,
     at_ns: Nanos,
     /// The same moment by this host's clock of the day, in ns since 1970.
@@ -36,6 +37,7 @@ struct Line<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FlowLine<'a> {
     name: &'a str,
     /// Payload bytes received since the start; `rate_bit_s` is the rate over the last interval.

@@ -23,6 +23,7 @@ const NOTHING: &str = "nothing";
 
 /// Something that is otherwise than it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Found {
     /// What was compared: `version`, `file`, `policy`, `state`, `loop`, `rules`, `queue`, `bridge`,
     /// `device`, `rate` or `kernel`.

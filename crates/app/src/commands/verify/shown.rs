@@ -29,6 +29,7 @@ pub struct Document {
 
 /// What was found of a link.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verified {
     name: String,
     path: String,
@@ -46,6 +47,7 @@ pub struct Verified {
 
 /// What could not be looked at.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unchecked {
     check: &'static str,
     why: String,
@@ -53,7 +55,8 @@ pub struct Unchecked {
 
 /// The document.
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Json<'a> {
     schema: &'static str,
     same: bool,
     version: &'static str,
