@@ -234,7 +234,7 @@ mod tests {
         let mut key = headers::parse_ethernet(frame, 1514).key;
         waiting.describe(out[0], &mut key);
         assert_eq!((key.dport(), key.mark, key.interface, key.ecn()), (Some(443), 0x2a, 9, 2));
-        assert_eq!(waiting.verdicts, []);
+        assert!(waiting.verdicts.is_empty());
         // Nothing was written into the packet: the verdict leaves the mark alone.
         let mut expected = Vec::new();
         waiting.accept(&pool, out[0]);
