@@ -1,5 +1,6 @@
-//! Where points end: the rules of a sweep, looked at after each task of a point, in the order of its
-//! samples. A point also ends after a task in which every run failed: more of the same tell nothing.
+//! Where points end: the rules of a sweep, looked at after each task of a point, in the order of
+//! its samples. A point also ends after a task in which every run failed: more of the same tell
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The summary of a sweep, `altq.sweep/1`: for each point the means of some figures, with their 95 %
-//! confidence intervals by Student's t.
+//! The summary of a sweep, `altq.sweep/1`: for each point the means of some figures, with their
+//! 95 % confidence intervals by Student's t.
 
 use std::collections::BTreeMap;
 
