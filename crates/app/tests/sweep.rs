@@ -213,7 +213,7 @@ fn a_point_ends_when_its_mean_is_known() {
         let n = samples.len() as f64;
         let mean = samples.iter().sum::<f64>() / n;
         let deviation = (samples.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-        // The normal quantile is a little below Student's, by less than a sixth from ten samples on.
+        // The normal quantile is below Student's, by less than a sixth from ten samples on.
         1.96 * deviation / n.sqrt() / mean
     };
     assert!(relative(&high) < 0.2, "{}", relative(&high));

@@ -187,8 +187,8 @@ impl Plan {
         check_values(&text, &request, &lines).map_err(wrong)?;
         let places = places(&usual, request.row.as_deref(), request.column.as_deref())
             .map_err(|why| wrong(format!("{}: {why}", path.display())))?;
-        let count = request.axes.iter().map(|axis| axis.values.len()).chain([places.len()]);
-        match count.fold(Some(lines.len()), |all, one| all?.checked_mul(one)) {
+        let mut count = request.axes.iter().map(|axis| axis.values.len()).chain([places.len()]);
+        match count.try_fold(lines.len(), usize::checked_mul) {
             Some(count) if count <= MOST_POINTS => {}
             _ => return Err(wrong(format!("the values make more than {MOST_POINTS} points; sweep in several parts"))),
         }

@@ -1,5 +1,6 @@
-//! Where points end: the rules of a sweep, looked at after each task of a point, in the order of its
-//! samples. A point also ends after a task in which every run failed: more of the same tell nothing.
+//! Where points end: the rules of a sweep, looked at after each task of a point, in the order of
+//! its samples. A point also ends after a task in which every run failed: more of the same tell
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,15 +20,18 @@ pub struct Points {
     seen: Mutex<Vec<bool>>,
 }
 
+/// By rule: the samples of its figure.
+type Samples = Vec<Vec<Option<f64>>>;
+
 /// What is known of a point.
 #[derive(Debug, Default)]
 struct Point {
-    /// By rule: the samples in order, as far as all before them are there.
-    samples: Vec<Vec<Option<f64>>>,
+    /// The samples in order, as far as all before them are there.
+    samples: Samples,
     /// How many these are.
     count: u32,
-    /// What came too early, by its first sample: its end, and the samples by rule.
-    early: BTreeMap<u32, (u32, Vec<Vec<Option<f64>>>)>,
+    /// What came too early, by its first sample: its end, and the samples.
+    early: BTreeMap<u32, (u32, Samples)>,
     /// The number of samples after which it ended.
     ended: Option<u32>,
 }

@@ -54,12 +54,15 @@ pub struct Ran {
     pub outcome: Result<Figures, String>,
 }
 
+/// What a case says with some values.
+type Read = (Vec<(String, String)>, Result<CaseFile, String>);
+
 /// Runs points of a job, one after another. A case that was read is kept for the next run.
 pub struct Runner {
     job: Job,
     counters: Option<ReadCounters>,
     stop: Arc<AtomicBool>,
-    read: Option<(Vec<(String, String)>, Result<CaseFile, String>)>,
+    read: Option<Read>,
     case: Option<(Point, Result<Case, String>)>,
 }
 

@@ -89,8 +89,8 @@ pub struct Args {
     /// The form of the table of all runs
     #[arg(long, value_enum, default_value_t = Form::Parquet)]
     format: Form,
-    /// Draws the figures of the summary over a number in which the points differ, as SVG: means with
-    /// their confidence intervals, and what the case says was published
+    /// Draws the figures of the summary over a number in which the points differ, as SVG: means
+    /// with their confidence intervals, and what the case says was published
     #[arg(long, value_name = "FILE.svg", value_parser = super::sim::svg, conflicts_with = "shard")]
     plot: Option<PathBuf>,
     /// Prints the summary as JSON (altq.sweep/1)

@@ -80,8 +80,8 @@ impl CaseFile {
     /// stand below `[values]`.
     ///
     /// # Errors
-    /// Also if the case has no such value, if nothing uses it, if its rows or columns give it, or if
-    /// it is not of the usual value's type.
+    /// Also if the case has no such value, if nothing uses it, if its rows or columns give it, or
+    /// if it is not of the usual value's type.
     pub fn load_with(path: &Path, given: &Given) -> std::result::Result<CaseFile, CaseError> {
         CaseFile::parse_with(&CaseFile::text(path)?, path, given)
     }
@@ -132,7 +132,8 @@ impl CaseFile {
         CaseFile::parse_with(text, path, &Given::new())
     }
 
-    /// As [`parse`](CaseFile::parse), with values from outside ([`load_with`](CaseFile::load_with)).
+    /// As [`parse`](CaseFile::parse), with values from outside as in
+    /// [`load_with`](CaseFile::load_with).
     pub fn parse_with(text: &str, path: &Path, given: &Given) -> std::result::Result<CaseFile, CaseError> {
         let head: raw::Head = toml::from_str(text).map_err(|error| {
             let (span, message) = explained(text, &error);

@@ -121,8 +121,8 @@ fn typed(name: &str, word: &str, usual: &Value) -> std::result::Result<Value, St
         }
     };
     Err(format!(
-        "{name} is {kind}, as its usual value here, and not {word:?}; if it may have a unit, write the usual value as a \
-         text"
+        "{name} is {kind}, as its usual value here, and not {word:?}; if it may have a unit, write the usual value \
+         as a text"
     ))
 }
 

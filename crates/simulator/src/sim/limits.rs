@@ -14,8 +14,8 @@ const EVENTS_PER_LOOK: u64 = 1024;
 /// What ends a run before its time. Nothing by default.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// Set from outside, by another thread: the run ends with [`SimError::Stopped`] soon after. This
-    /// is how a limit of real time is kept, because a run reads no clock.
+    /// Set from outside, by another thread: the run ends with [`SimError::Stopped`] soon after.
+    /// This is how a limit of real time is kept, because a run reads no clock.
     pub stop: Option<Arc<AtomicBool>>,
     /// The most events of a run of one column; with more it ends with [`SimError::TooManyEvents`],
     /// at the same event each time.

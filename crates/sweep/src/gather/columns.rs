@@ -1,5 +1,5 @@
-//! The columns of the table: values of the points first, as texts and where all of them are numbers,
-//! rates or times as numbers too; then what every table has; then the figures.
+//! The columns of the table: values of the points first, as texts and where all of them are
+//! numbers, rates or times as numbers too; then what every table has; then the figures.
 
 use std::collections::HashMap;
 

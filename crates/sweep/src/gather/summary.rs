@@ -1,5 +1,5 @@
-//! The summary of a sweep, `altq.sweep/1`: for each point the means of some figures, with their 95 %
-//! confidence intervals by Student's t.
+//! The summary of a sweep, `altq.sweep/1`: for each point the means of some figures, with their
+//! 95 % confidence intervals by Student's t.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,16 @@ pub struct Sums<'a> {
     plan: &'a Plan,
     names: Vec<String>,
     summary: Summary,
-    /// The point that is being added up, its runs, those that failed, and the samples by figure.
-    point: Option<(usize, u64, u64, Vec<Vec<Option<f64>>>)>,
+    point: Option<Open>,
+}
+
+/// The point that is being added up.
+struct Open {
+    point: usize,
+    runs: u64,
+    failed: u64,
+    /// By figure.
+    samples: Vec<Vec<Option<f64>>>,
 }
 
 impl<'a> Sums<'a> {
@@ -94,18 +102,19 @@ impl<'a> Sums<'a> {
             self.names.iter().map(|name| part.column(name).and_then(|cells| cells.numbers())).collect();
         let mut row = 0;
         for piece in &task.pieces {
-            if self.point.as_ref().is_none_or(|(point, ..)| *point != piece.point) {
+            if self.point.as_ref().is_none_or(|open| open.point != piece.point) {
                 self.close();
-                self.point = Some((piece.point, 0, 0, vec![Vec::new(); cells.len()]));
+                let samples = vec![Vec::new(); cells.len()];
+                self.point = Some(Open { point: piece.point, runs: 0, failed: 0, samples });
             }
-            let Some((_, runs, failed, samples)) = &mut self.point else { continue };
+            let Some(open) = &mut self.point else { continue };
             for at in row..row + (piece.to - piece.from) as usize {
-                *runs += 1;
+                open.runs += 1;
                 if let Some(Some(error)) = errors.get(at) {
-                    *failed += 1;
+                    open.failed += 1;
                     self.summary.first_error.get_or_insert_with(|| error.clone());
                 }
-                for (own, cells) in samples.iter_mut().zip(&cells) {
+                for (own, cells) in open.samples.iter_mut().zip(&cells) {
                     own.extend(cells.and_then(|cells| cells.get(at)).filter(|value| value.is_some()));
                 }
             }
@@ -114,7 +123,7 @@ impl<'a> Sums<'a> {
     }
 
     fn close(&mut self) {
-        let Some((point, runs, failed, samples)) = self.point.take() else { return };
+        let Some(Open { point, runs, failed, samples }) = self.point.take() else { return };
         let Some(point) = self.plan.points.get(point) else { return };
         let figures = self.names.iter().zip(samples).map(|(name, samples)| {
             let mean = Mean::of(&samples);

@@ -21,8 +21,8 @@ pub enum Across {
     Rows,
 }
 
-/// What the points of a plan lie over: the value that has most numbers, or else rows whose names are
-/// numbers.
+/// What the points of a plan lie over: the value that has most numbers, or else rows whose names
+/// are numbers.
 ///
 /// # Errors
 /// If points differ in no number.
