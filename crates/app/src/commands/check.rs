@@ -3,8 +3,8 @@
 #[cfg(feature = "experiments")]
 mod case;
 mod human;
-mod json;
 
+use altq_config::document::CheckReport;
 use altq_config::{Diagnostic, Link, Path, Policy, Severity, advice, load};
 use altq_kernel::fits;
 
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
     if args.json {
-        output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
+        output::print_json(&CheckReport::of(policy.as_ref(), &findings, &sources, fits))?;
     } else {
         print_findings(&findings, &sources, args.all);
         if let Some(policy) = &policy {

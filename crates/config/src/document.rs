@@ -1,13 +1,24 @@
-//! The report as JSON, schema `altq.check/1`.
+//! What `altq check --json` says of a policy, schema `altq.check/1`. Commands and bindings write the
+//! same document.
 
-use altq_config::{Diagnostic, Link, Path, Policy, Promises, Severity, Sources};
 use altq_engine::link::Framing;
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, ROOT};
 use serde::Serialize;
 
+use crate::check::notes;
+use crate::diagnostic::{Diagnostic, Severity, Sources};
+use crate::policy::{Link, Path, Policy};
+use crate::promise::Promises;
+
+/// What the kernel would do differently with a link that it executes, one line each; or why it
+/// cannot execute it. This crate does not know the kernel: whoever writes the document passes
+/// `altq_kernel::fits`.
+pub type Fits = fn(&Link) -> Result<Vec<String>, Vec<Diagnostic>>;
+
+/// The document `altq.check/1`: what is wrong with a policy, and what its links promise.
 #[derive(Serialize)]
-struct Report<'a> {
+pub struct CheckReport<'a> {
     schema: &'static str,
     ok: bool,
     diagnostics: Vec<Finding>,
@@ -118,20 +129,27 @@ struct Queue {
     limit_bytes: Option<u32>,
 }
 
-/// The report as one line.
-pub fn report(policy: Option<&Policy>, diagnostics: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
-    serde_json::to_string(&Report {
-        schema: SCHEMA,
-        ok: diagnostics.iter().all(|finding| finding.severity != Severity::Error),
-        diagnostics: findings(diagnostics, sources),
-        links: policy.iter().flat_map(|policy| &policy.links).map(link_report).collect(),
-    })
-}
+impl<'a> CheckReport<'a> {
+    /// The report on a policy; `None` if it could not be read. `diagnostics` are all findings, and
+    /// `sources` the texts that they lie in.
+    pub fn of(
+        policy: Option<&'a Policy>,
+        diagnostics: &[Diagnostic],
+        sources: &Sources,
+        fits: Fits,
+    ) -> CheckReport<'a> {
+        CheckReport {
+            schema: SCHEMA,
+            ok: diagnostics.iter().all(|finding| finding.severity != Severity::Error),
+            diagnostics: findings(diagnostics, sources),
+            links: policy.iter().flat_map(|policy| &policy.links).map(|link| link_report(link, fits)).collect(),
+        }
+    }
 
-/// The report on a case, which has no links of its own.
-#[cfg(feature = "experiments")]
-pub fn of_case(ok: bool, diagnostics: Vec<Finding>) -> serde_json::Result<String> {
-    serde_json::to_string(&Report { schema: SCHEMA, ok, diagnostics, links: Vec::new() })
+    /// The report on a case, which has no links of its own.
+    pub fn of_case(ok: bool, diagnostics: Vec<Finding>) -> CheckReport<'a> {
+        CheckReport { schema: SCHEMA, ok, diagnostics, links: Vec::new() }
+    }
 }
 
 const SCHEMA: &str = "altq.check/1";
@@ -153,9 +171,9 @@ pub fn findings(diagnostics: &[Diagnostic], sources: &Sources) -> Vec<Finding> {
     diagnostics.iter().map(one).collect()
 }
 
-fn link_report(link: &Link) -> LinkReport<'_> {
+fn link_report(link: &Link, fits: Fits) -> LinkReport<'_> {
     let promises = Promises::new(link);
-    let (holders, notes) = (link.holders(), altq_config::notes(link));
+    let (holders, notes) = (link.holders(), notes(link));
     let classes = (0..link.spec.classes.len() as ClassId)
         .map(|class| ClassReport {
             note: notes.get(class as usize).cloned().flatten(),
@@ -163,7 +181,7 @@ fn link_report(link: &Link) -> LinkReport<'_> {
         })
         .collect();
     let overhead = link.spec.overhead;
-    let (kernel_differs, kernel_refuses) = match altq_kernel::fits(link) {
+    let (kernel_differs, kernel_refuses) = match fits(link) {
         Ok(notes) => (notes, Vec::new()),
         Err(errors) => (Vec::new(), errors.into_iter().map(|error| error.message).collect()),
     };
@@ -186,7 +204,7 @@ fn link_report(link: &Link) -> LinkReport<'_> {
                 Framing::Ptm => "ptm",
             },
         },
-        regulator_bytes: super::human::bucket(link),
+        regulator_bytes: link.bucket(),
         default: link.spec.default.map(|class| link.class_name(class)),
         reservations: link.reservations.as_ref().map(|reserved| Reserved {
             class: link.class_name(reserved.class),
