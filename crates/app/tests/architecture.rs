@@ -98,6 +98,25 @@ fn dependencies_point_one_way() {
     }
 }
 
+/// The Python package stands outside of the workspace, and binds libraries only: neither the program
+/// nor what touches an interface.
+#[test]
+fn the_python_package_binds_libraries() {
+    let text = std::fs::read_to_string(workspace().join("python/Cargo.toml")).unwrap();
+    let own = |line: &&str| line.starts_with("altq-") && line.contains("path =");
+    let mut names: Vec<&str> =
+        text.lines().filter(own).filter_map(|line| line.split_once(' ')).map(|(name, _)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["altq-cases", "altq-config", "altq-engine", "altq-kernel", "altq-simulator"]);
+    assert!(text.contains("\n[workspace]\n"), "`cargo test --workspace` must not build it");
+    for file in sources(&workspace().join("python/src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["unsafe {", "unsafe fn", "unsafe impl"] {
+            assert!(!text.contains(word), "{} has {word}", file.display());
+        }
+    }
+}
+
 /// The code that shapes live traffic is not linked with simulator, lab, pages or JSON Schemas.
 /// Checked for the data plane, and for the binary without its default features, which has the
 /// commands of a router (`run` among them).

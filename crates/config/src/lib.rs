@@ -17,8 +17,10 @@
 mod altq_conf;
 mod changes;
 mod check;
+mod class_words;
 mod compared;
 pub mod diagnostic;
+pub mod document;
 mod language;
 mod limits;
 pub mod literal;
@@ -37,6 +39,7 @@ pub mod wildcard;
 
 pub use changes::{Transition, changes, renumbered, transition};
 pub use check::{advice, notes};
+pub use class_words::{ClassWords, scheduler_below};
 pub use compared::{Differs, compared, differences};
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;

@@ -67,6 +67,11 @@ impl Link {
         Some(self.written_path.unwrap_or(own))
     }
 
+    /// The depth of its token bucket between scheduler and device, in bytes, if it has one.
+    pub fn bucket(&self) -> Option<u32> {
+        self.spec.regulator.depth(self.spec.rate, self.spec.mtu, self.spec.timer)
+    }
+
     /// The class of this name.
     pub fn class(&self, name: &str) -> Option<ClassId> {
         self.classes.iter().position(|class| class.name == name).map(|at| at as ClassId)

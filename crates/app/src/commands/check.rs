@@ -3,12 +3,12 @@
 #[cfg(feature = "experiments")]
 mod case;
 mod human;
-mod json;
 
 use std::path::Path;
 
 #[cfg(feature = "experiments")]
 use altq_cases::case::CaseFile;
+use altq_config::document::CheckReport;
 use altq_config::{Diagnostic, Link, Path as Way, Policy, Severity, advice};
 #[cfg(feature = "experiments")]
 use altq_config::{Language, STANDARD_INPUT, parse_bytes};
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
     if args.json {
-        output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
+        output::print_json(&CheckReport::of(policy.as_ref(), &findings, &sources, fits))?;
     } else {
         print_findings(&findings, &sources, args.all);
         if let Some(policy) = &policy {
@@ -114,5 +114,5 @@ fn refused_by_run(policy: &Policy) -> Option<Diagnostic> {
 /// The JSON Schema of `altq.check/1`.
 #[cfg(test)]
 pub fn schema(generator: &schemars::generate::SchemaGenerator) -> schemars::Schema {
-    generator.clone().into_root_schema_for::<json::Report<'_>>()
+    generator.clone().into_root_schema_for::<CheckReport<'_>>()
 }

@@ -17,7 +17,7 @@ pub(super) const ECN: Word =
     Word { name: "ecn", kind: Kind::Flag, help: "marks ECN-capable packets instead of dropping them", default: "off" };
 
 /// An algorithm that drops or marks packets of one list. `now` never decreases.
-pub(super) trait Aqm: Send + Sized + 'static {
+pub(super) trait Aqm: Send + Sync + Sized + 'static {
     /// The algorithm in the state of an empty queue.
     fn new(context: &Context, spec: &QueueSpec) -> Result<Self, SpecError>;
 

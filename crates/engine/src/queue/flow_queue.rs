@@ -15,7 +15,7 @@ use crate::units::{Nanos, Rate};
 
 /// Which flow a packet belongs to, which flow sends next, and which loses a packet. `now` never
 /// decreases.
-pub(super) trait FlowScheduler: Send + Sized + 'static {
+pub(super) trait FlowScheduler: Send + Sync + Sized + 'static {
     /// What is kept of a flow besides its packets.
     type State: Default + Send;
 

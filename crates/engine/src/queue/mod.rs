@@ -188,7 +188,7 @@ pub enum Policy {
 ///
 /// Every packet that is enqueued comes out once: from [`dequeue`](Queue::dequeue) or
 /// [`take`](Queue::take), or dropped through [`Store::lose`].
-pub trait Queue: Send {
+pub trait Queue: Send + Sync {
     /// A packet arrives; its time of arrival and its charged length are set. An error drops it, and
     /// says why. The queue may [drop](Store::lose) others to make room for it, and
     /// [mark](Store::mark) it or others.

@@ -119,7 +119,7 @@ pub struct Context {
 }
 
 /// The contract of a scheduler. All lengths are bytes charged on the wire; `now` never decreases.
-pub trait Scheduler: Send {
+pub trait Scheduler: Send + Sync {
     /// A new class, without packets. `parent` is [`ROOT_SLOT`] for the scheduler's top classes.
     fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
 

@@ -17,22 +17,22 @@ const LONGEST_LINE: usize = 64 * 1024;
 /// The arrivals, sorted by time, in 24 bytes per packet, or 28 if flows are given.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
-    times: Vec<Nanos>,
-    classes: Vec<ClassId>,
-    bytes: Vec<u32>,
-    ids: Ids,
+    pub(super) times: Vec<Nanos>,
+    pub(super) classes: Vec<ClassId>,
+    pub(super) bytes: Vec<u32>,
+    pub(super) ids: Ids,
     /// Hashes of the flows' names; empty if the list has none.
-    flows: Vec<u32>,
+    pub(super) flows: Vec<u32>,
     /// DSCP and ECN as in the octet of the IP header; empty if the list has neither.
-    tos: Vec<u8>,
+    pub(super) tos: Vec<u8>,
     /// Whether the queue `two_level` serves the packet first; empty if the list does not say.
-    high: Vec<bool>,
+    pub(super) high: Vec<bool>,
     /// Hashes of the source's and the destination's name; empty if the list has neither.
-    hosts: Vec<[u16; 2]>,
+    pub(super) hosts: Vec<[u16; 2]>,
     /// Number of packets on the wire that each entry stands for; empty if the list does not say.
-    segments: Vec<u16>,
+    pub(super) segments: Vec<u16>,
     /// Transmit queues; empty if the list does not say.
-    queues: Vec<u8>,
+    pub(super) queues: Vec<u8>,
     /// Where the file was cut short, if it was.
     pub cut: Option<Cut>,
     /// True if the last line has all its fields but no newline.
@@ -41,7 +41,7 @@ pub struct Arrivals {
 
 /// The packets' ids, as they were written.
 #[derive(Clone, Debug)]
-enum Ids {
+pub(super) enum Ids {
     /// All ids are whole numbers.
     Numbers(Vec<u64>),
     /// Ids with any text, one after another, and the offset at which each one ends.

@@ -7,6 +7,7 @@
 //! goes on until the link is empty or nothing more can happen.
 
 mod arrivals;
+mod columns;
 mod csv;
 mod output;
 pub(crate) mod queues;
@@ -20,6 +21,7 @@ use altq_engine::{Departure, Drop, Engine, Packet};
 use serde::{Deserialize, Serialize};
 
 pub use arrivals::{Arrivals, ArrivalsError, Cut, flow_hash};
+pub use columns::{ColumnError, Columns};
 pub use output::CsvOutput;
 
 use altq_cases::report::{ClassReport, Collector, names};

@@ -6,12 +6,12 @@ use std::path::Path;
 use altq_cases::built_in;
 use altq_cases::case::{CaseError, CaseFile};
 use altq_cases::world::World;
+use altq_config::document::{self, CheckReport, Finding};
 use altq_config::{Failed, Policy, render};
 use altq_pages::stat::tc;
 use altq_simulator::sim::{self, SimError};
 
 use super::Args;
-use super::json::{self, Finding};
 use crate::exit::Exit;
 use crate::output;
 use crate::policy::{print_findings, shown};
@@ -71,10 +71,10 @@ pub fn run(args: &Args, loaded: Result<CaseFile, CaseError>) -> anyhow::Result<E
     let path = Path::new(&shown(path)).to_owned();
     if args.json {
         let diagnostics = match &checked {
-            Ok(file) => warned(file).iter().flat_map(|own| json::findings(&own.warnings, &own.sources)).collect(),
+            Ok(file) => warned(file).iter().flat_map(|own| document::findings(&own.warnings, &own.sources)).collect(),
             Err(wrong) => findings(wrong, &path),
         };
-        output::print(&(json::of_case(checked.is_ok(), diagnostics)? + "\n"))?;
+        output::print_json(&CheckReport::of_case(checked.is_ok(), diagnostics))?;
         return Ok(if checked.is_ok() { Exit::Ok } else { Exit::Usage });
     }
     match checked {
@@ -116,7 +116,7 @@ fn findings(wrong: &Wrong, path: &Path) -> Vec<Finding> {
         Wrong::Case(error) => {
             vec![one(&error.message, error.place.as_ref().map_or((1, 1), |place| (place.line, place.column)))]
         }
-        Wrong::Policy(failed) => json::findings(&failed.diagnostics, &failed.sources),
+        Wrong::Policy(failed) => document::findings(&failed.diagnostics, &failed.sources),
         Wrong::Other(why) => vec![one(why, (1, 1))],
     }
 }

@@ -66,7 +66,7 @@ fn link_report(out: &mut String, link: &Link, view: &View<'_>) -> std::fmt::Resu
     writeln!(out, "  scheduler  {}{words}", scheduler.name)?;
     writeln!(out, "  mtu        {} bytes", link.spec.mtu)?;
     writeln!(out, "  overhead   {}", overhead(&link.spec.overhead, link.spec.mtu))?;
-    let regulator = match (link.spec.regulator, bucket(link)) {
+    let regulator = match (link.spec.regulator, link.bucket()) {
         (Regulator::Auto, _) => "one packet after another at the link's rate (auto)".to_owned(),
         (_, None) => "none".to_owned(),
         (Regulator::Altq, Some(depth)) => format!("a token bucket of {depth} bytes (altq)"),
@@ -130,11 +130,6 @@ fn path_report(out: &mut String, link: &Link, path: Path) -> std::fmt::Result {
         }
     }
     Ok(())
-}
-
-/// The depth of a link's token bucket, in bytes, if it has one.
-pub fn bucket(link: &Link) -> Option<u32> {
-    link.spec.regulator.depth(link.spec.rate, link.spec.mtu, link.spec.timer)
 }
 
 fn overhead(overhead: &Overhead, mtu: u32) -> String {

@@ -1,14 +1,25 @@
-//! The report as JSON, schema `altq.check/1`.
+//! What `altq check --json` says of a policy, schema `altq.check/1`. Commands and bindings write the
+//! same document.
 
-use altq_config::{Diagnostic, Link, Path, Policy, Promises, Severity, Sources};
 use altq_engine::link::Framing;
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, ROOT};
 use serde::Serialize;
 
+use crate::check::notes;
+use crate::diagnostic::{Diagnostic, Severity, Sources};
+use crate::policy::{Link, Path, Policy};
+use crate::promise::Promises;
+
+/// What the kernel would do differently with a link that it executes, one line each; or why it
+/// cannot execute it. This crate does not know the kernel: whoever writes the document passes
+/// `altq_kernel::fits`.
+pub type Fits = fn(&Link) -> Result<Vec<String>, Vec<Diagnostic>>;
+
+/// The document `altq.check/1`: what is wrong with a policy, and what its links promise.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Report<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CheckReport<'a> {
     schema: &'static str,
     ok: bool,
     diagnostics: Vec<Finding>,
@@ -17,7 +28,7 @@ pub struct Report<'a> {
 
 /// A finding.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// `error` or `warning`.
     pub severity: &'static str,
@@ -37,7 +48,7 @@ pub struct Finding {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct LinkReport<'a> {
     name: &'a str,
     rate_bit_s: u64,
@@ -61,7 +72,7 @@ struct LinkReport<'a> {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct AdaptReport {
     from_bit_s: u64,
     to_bit_s: u64,
@@ -70,7 +81,7 @@ struct AdaptReport {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Reserved<'a> {
     class: &'a str,
     reservable_bit_s: u64,
@@ -83,7 +94,7 @@ struct Reserved<'a> {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Overhead {
     bytes: i32,
     mpu_bytes: u32,
@@ -91,7 +102,7 @@ struct Overhead {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ClassReport<'a> {
     name: &'a str,
     parent: Option<&'a str>,
@@ -110,7 +121,7 @@ struct ClassReport<'a> {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Bound {
     conforming: Option<u64>,
     queue_full: Option<u64>,
@@ -118,7 +129,7 @@ struct Bound {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Queue {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,20 +138,27 @@ struct Queue {
     limit_bytes: Option<u32>,
 }
 
-/// The report as one line.
-pub fn report(policy: Option<&Policy>, diagnostics: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
-    serde_json::to_string(&Report {
-        schema: SCHEMA,
-        ok: diagnostics.iter().all(|finding| finding.severity != Severity::Error),
-        diagnostics: findings(diagnostics, sources),
-        links: policy.iter().flat_map(|policy| &policy.links).map(link_report).collect(),
-    })
-}
+impl<'a> CheckReport<'a> {
+    /// The report on a policy; `None` if it could not be read. `diagnostics` are all findings, and
+    /// `sources` the texts that they lie in.
+    pub fn of(
+        policy: Option<&'a Policy>,
+        diagnostics: &[Diagnostic],
+        sources: &Sources,
+        fits: Fits,
+    ) -> CheckReport<'a> {
+        CheckReport {
+            schema: SCHEMA,
+            ok: diagnostics.iter().all(|finding| finding.severity != Severity::Error),
+            diagnostics: findings(diagnostics, sources),
+            links: policy.iter().flat_map(|policy| &policy.links).map(|link| link_report(link, fits)).collect(),
+        }
+    }
 
-/// The report on a case, which has no links of its own.
-#[cfg(feature = "experiments")]
-pub fn of_case(ok: bool, diagnostics: Vec<Finding>) -> serde_json::Result<String> {
-    serde_json::to_string(&Report { schema: SCHEMA, ok, diagnostics, links: Vec::new() })
+    /// The report on a case, which has no links of its own.
+    pub fn of_case(ok: bool, diagnostics: Vec<Finding>) -> CheckReport<'a> {
+        CheckReport { schema: SCHEMA, ok, diagnostics, links: Vec::new() }
+    }
 }
 
 const SCHEMA: &str = "altq.check/1";
@@ -162,9 +180,9 @@ pub fn findings(diagnostics: &[Diagnostic], sources: &Sources) -> Vec<Finding> {
     diagnostics.iter().map(one).collect()
 }
 
-fn link_report(link: &Link) -> LinkReport<'_> {
+fn link_report(link: &Link, fits: Fits) -> LinkReport<'_> {
     let promises = Promises::new(link);
-    let (holders, notes) = (link.holders(), altq_config::notes(link));
+    let (holders, notes) = (link.holders(), notes(link));
     let classes = (0..link.spec.classes.len() as ClassId)
         .map(|class| ClassReport {
             note: notes.get(class as usize).cloned().flatten(),
@@ -172,7 +190,7 @@ fn link_report(link: &Link) -> LinkReport<'_> {
         })
         .collect();
     let overhead = link.spec.overhead;
-    let (kernel_differs, kernel_refuses) = match altq_kernel::fits(link) {
+    let (kernel_differs, kernel_refuses) = match fits(link) {
         Ok(notes) => (notes, Vec::new()),
         Err(errors) => (Vec::new(), errors.into_iter().map(|error| error.message).collect()),
     };
@@ -195,7 +213,7 @@ fn link_report(link: &Link) -> LinkReport<'_> {
                 Framing::Ptm => "ptm",
             },
         },
-        regulator_bytes: super::human::bucket(link),
+        regulator_bytes: link.bucket(),
         default: link.spec.default.map(|class| link.class_name(class)),
         reservations: link.reservations.as_ref().map(|reserved| Reserved {
             class: link.class_name(reserved.class),

@@ -1,0 +1,36 @@
+"""altq: who gets how much of a link, from Python.
+
+Times are whole nanoseconds, lengths bytes at layer 3, rates bit/s, everywhere.
+
+- :class:`Policy`: a policy, with classes, promises and diagnostics
+- :class:`Engine`: the engine of one link, packet by packet, by arrays, or as a whole run
+- :func:`replay`: a table of packets through one link
+- :class:`Case`: cases of the simulator
+- :mod:`altq.gym`: environments for learning schedulers (needs gymnasium)
+"""
+
+from ._altq import Departure, Engine, Table, __version__
+from ._errors import CaseError, Error, LimitError, PacketError, PolicyError
+from .case import Case, Replay, Result, replay
+from .policy import Class, Diagnostic, Link, Policy, Promise
+
+__all__ = [
+    "Case",
+    "CaseError",
+    "Class",
+    "Departure",
+    "Diagnostic",
+    "Engine",
+    "Error",
+    "LimitError",
+    "Link",
+    "PacketError",
+    "Policy",
+    "PolicyError",
+    "Promise",
+    "Replay",
+    "Result",
+    "Table",
+    "__version__",
+    "replay",
+]
