@@ -287,6 +287,20 @@ fn a_run_that_takes_too_long_or_kills_its_process_is_a_row() {
 }
 
 #[test]
+fn what_failed_is_done_again_if_that_is_asked_for() {
+    let folder = Folder::new("again");
+    // Some 100,000 packets.
+    folder.write("case.toml", &CASE.replace("\"1s\"", "\"1000s\""));
+    let words = "case.toml --samples 2 --format csv -o out";
+    let late = folder.sweep(&format!("{words} --timeout 2ms"));
+    assert_eq!(late.status.code(), Some(3), "{}", said(&late));
+    assert_eq!(folder.column("out", "error"), ["it took longer than 0.002 s"; 2]);
+    assert_eq!(folder.sweep(words).status.code(), Some(3), "what is there is not run again");
+    assert_eq!(folder.sweep(&format!("{words} --again")).status.code(), Some(0));
+    assert_eq!(folder.column("out", "error"), [""; 2]);
+}
+
+#[test]
 fn what_makes_no_sense_is_said_and_nothing_runs() {
     let folder = Folder::new("wrong");
     folder.write("short.csv", "rate,load\n1Mbit/s\n");

@@ -76,6 +76,10 @@ pub struct Args {
     /// longer
     #[arg(long, value_name = "TIME", value_parser = positive)]
     timeout: Option<Nanos>,
+    /// Also does again what failed: runs that took too long or killed their process, say on a host
+    /// with more memory
+    #[arg(long)]
+    again: bool,
     /// The most events of a run, at which it ends on every host
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
@@ -180,6 +184,7 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
         &Options {
             jobs,
             shard: args.shard,
+            again: args.again,
             timeout: args.timeout.map(Duration::from_nanos),
             worker: &worker,
             progress: &progress,

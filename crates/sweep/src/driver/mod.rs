@@ -37,6 +37,8 @@ pub struct Options<'a> {
     pub jobs: usize,
     /// Only this part of the tasks; `None`: all.
     pub shard: Option<Shard>,
+    /// True if tasks in which runs failed are done again.
+    pub again: bool,
     /// The longest that a run may take in real time.
     pub timeout: Option<Duration>,
     /// The command of a worker, which calls [`crate::worker::serve`].
@@ -73,7 +75,7 @@ pub fn run(plan: &Plan, folder: &Path, options: &Options<'_>) -> Result<Done, Sw
         }
         done.tasks += 1;
         whole += runs(task);
-        if there.contains(&task.id) {
+        if there.contains(&task.id) && !(options.again && has_failed(folder, task)?) {
             done.there += 1;
             points.read(plan, folder, task)?;
             options.progress.add(runs(task));
@@ -91,6 +93,13 @@ pub fn run(plan: &Plan, folder: &Path, options: &Options<'_>) -> Result<Done, Sw
     let work = Work { plan, folder, options, tasks: &tasks, open: Mutex::new(open), points, failed: Mutex::new(None) };
     work.all()?;
     Ok(done)
+}
+
+/// True if a run of a task that is done failed.
+fn has_failed(folder: &Path, task: &Task) -> Result<bool, SweepError> {
+    let errors = store::read(&store::part(folder, task), |name| name == "error")?;
+    let errors = errors.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
+    Ok(errors.iter().any(Option::is_some))
 }
 
 /// The number of runs of a task.
