@@ -95,6 +95,10 @@ class Case:
     def __init__(self, case: _altq.Case) -> None:
         self._case = case
 
+    def __reduce__(self) -> tuple:
+        """Pickled, it is its text, its path, and the values from outside."""
+        return _again, (*self._case.source, self.values)
+
     @staticmethod
     def load(path: str | PathLike[str]) -> Case:
         """Reads and checks a case file. Raises :class:`CaseError`."""
@@ -168,6 +172,11 @@ class Case:
 
     def __repr__(self) -> str:
         return repr(self._case)
+
+
+def _again(text: str, path: str | PathLike[str], values: dict[str, str]) -> Case:
+    case = Case.parse(text, str(path))
+    return case.with_(**values) if values else case
 
 
 def _word(value: str | int | float | bool) -> str:

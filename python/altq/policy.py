@@ -100,7 +100,13 @@ class Policy(_altq.Policy):
     def __new__(
         cls, source: str | PathLike[str], *, language: str | None = None, name: str = "policy.altq"
     ) -> Policy:
-        return super().__new__(cls, source, language=language, name=name)
+        self = super().__new__(cls, source, language=language, name=name)
+        self._made = (source, language, name)
+        return self
+
+    def __reduce__(self) -> tuple:
+        """Pickled, it is its text or its path, which is read again."""
+        return _again, (type(self), *self._made)
 
     @cached_property
     def check(self) -> dict:
@@ -136,6 +142,10 @@ class Policy(_altq.Policy):
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Warnings and advice."""
         return tuple(Diagnostic(**finding) for finding in self.check["diagnostics"])
+
+
+def _again(cls: type[Policy], source: str | PathLike[str], language: str | None, name: str) -> Policy:
+    return cls(source, language=language, name=name)
 
 
 def _link(link: dict) -> Link:

@@ -120,6 +120,12 @@ impl Case {
         self.file.given.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
+    /// Its text, and the path that it was read from.
+    #[getter]
+    fn source(&self) -> (String, PathBuf) {
+        (self.text.to_string(), self.path.clone())
+    }
+
     /// Runs the case; the document `altq.result/1` as JSON.
     #[pyo3(signature = (*, seed=None, row=None, column=None, jobs=1, series=false, most_events=None))]
     #[allow(clippy::too_many_arguments)]

@@ -245,7 +245,7 @@ impl Lost {
     /// Adds a packet.
     pub fn push(&mut self, id: u64, drop: &Drop) {
         self.times.push(drop.at);
-        // Packets without a class are only dropped where rules find classes, which is not done here.
+        // Only where rules find classes are there packets without one, and here they do not.
         self.classes.push(drop.class.unwrap_or_default());
         self.bytes.push(drop.packet.len);
         self.ids.push(id);
@@ -318,7 +318,10 @@ pub fn timer(word: &Bound<'_, PyAny>) -> PyResult<Timer> {
 
 /// Replays a list of packets. Returns departures, drops, and the document `altq.replay/1` as JSON.
 #[pyfunction]
-#[pyo3(signature = (policy, packets, *, link=None, wire_rate_bit_s=None, timer=None, tx_ring=1, tx_queues=1, from_ns=0, to_ns=None, seed=1))]
+#[pyo3(signature = (
+    policy, packets, *, link=None, wire_rate_bit_s=None, timer=None, tx_ring=1, tx_queues=1, from_ns=0, to_ns=None,
+    seed=1
+))]
 #[allow(clippy::too_many_arguments)]
 pub fn replay(
     py: Python<'_>,

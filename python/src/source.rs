@@ -107,8 +107,8 @@ impl Source {
     }
 }
 
-/// The next time on that has a packet: when its first one arrives, and when it ends. Packets have any
-/// phase in it, so that there are as many as the rate says on average.
+/// The next time on that has a packet: when its first one arrives, and when it ends. Packets have
+/// any phase in it, so that there are as many as the rate says on average.
 fn on_time(random: &mut Random, from: Nanos, gap: Nanos, on: Nanos, off: Nanos) -> (Nanos, Nanos) {
     let mut end = from;
     loop {

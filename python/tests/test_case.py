@@ -1,5 +1,6 @@
 """Cases: what goes in, what comes out, what ends a run."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -56,6 +57,8 @@ def test_values_come_from_outside():
     faster = case.with_(rate="5Mbit/s").with_(size=472)
     assert faster.values == {"rate": "5Mbit/s", "size": "472"} and case.values == {}
     assert abs(faster.run().flow("f")["goodput_bit_s"] - 5_000_000 * 444 / 472) <= 444 * 8 / 2
+    other = pickle.loads(pickle.dumps(faster))
+    assert other.values == faster.values and other.run().document == faster.run().document
     with pytest.raises(altq.CaseError, match='did you mean "rate"'):
         case.with_(rtae=1)
     with pytest.raises(altq.CaseError, match=r"case.toml:12:8: size is a whole number(.|\n)*\^"):

@@ -87,7 +87,9 @@ def test_warnings_are_diagnostics():
         altq.Policy(text.replace("overcommit ", ""))
 
 
-def test_exceptions_travel():
+def test_policies_and_exceptions_travel():
+    policy = altq.Policy(CBQ)
+    assert pickle.loads(pickle.dumps(policy)).promises == policy.promises
     error = altq.PolicyError("no", [{"line": 1}])
     assert pickle.loads(pickle.dumps(altq.PacketError("no"))).args == ("no",)
     assert error.diagnostics == [{"line": 1}]

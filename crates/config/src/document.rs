@@ -1,5 +1,5 @@
-//! What `altq check --json` says of a policy, schema `altq.check/1`. Commands and bindings write the
-//! same document.
+//! What `altq check --json` says of a policy, schema `altq.check/1`. Commands and bindings write
+//! the same document.
 
 use altq_engine::link::Framing;
 use altq_engine::settings::Limit;
