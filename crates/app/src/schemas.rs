@@ -74,8 +74,8 @@ fn text(name: &str, schema: Schema) -> String {
     serde_json::to_string_pretty(&schema).unwrap() + "\n"
 }
 
-/// Makes the descriptions texts without rustdoc's links, without Rust's `None`, and without the ends
-/// of lines, which mean nothing.
+/// Makes the descriptions texts without rustdoc's links, without Rust's `None`, and without the
+/// ends of lines, which mean nothing.
 fn plain(schema: &mut Value) {
     match schema {
         Value::Array(all) => all.iter_mut().for_each(plain),

@@ -1,6 +1,6 @@
-//! Documents that commands print, compared with docs/schemas. Other tests compare what clients of a
-//! running altq print (tests/client); here are those that need no running altq, and what the control
-//! socket and `altq web` themselves answer.
+//! Documents that commands print, compared with docs/schemas. Other tests compare what clients of
+//! a running altq print (tests/client); here are those that need no running altq, and what the
+//! control socket and `altq web` themselves answer.
 #![cfg(feature = "web")]
 
 mod client;
@@ -252,8 +252,9 @@ fn answers_of_the_control_socket_and_of_altq_web() {
     assert_eq!(list["subscribers"][0]["id"], "alice");
     // A change that waits is in the file of changes, with its guards.
     let text = POLICY.replace("share 50%  borrow }", "share 40%  borrow }");
-    let apply = json!({ "op": "apply", "name": "p", "language": "native", "text": text, "confirm_ns": 60_000_000_000_u64,
-        "guards": [{ "class": "rest", "p99_ns": 1_000_000_000 }] });
+    let guards = json!([{ "class": "rest", "p99_ns": 1_000_000_000 }]);
+    let apply = json!({ "op": "apply", "name": "p", "language": "native", "text": text,
+        "confirm_ns": 60_000_000_000_u64, "guards": guards });
     client.document("altq.apply/1", &apply);
     client.document("altq.history/1", &json!({ "op": "history" }));
     let kept = std::fs::read_dir(folder.0.join("state")).unwrap().map(|entry| entry.unwrap().path());
