@@ -20,7 +20,7 @@ mod pattern;
 mod policy;
 #[cfg(feature = "experiments")]
 mod progress;
-#[cfg(all(test, feature = "experiments", feature = "web"))]
+#[cfg(all(test, feature = "sweep", feature = "web"))]
 mod schemas;
 mod socket;
 #[cfg(feature = "experiments")]

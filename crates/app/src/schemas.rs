@@ -53,6 +53,7 @@ fn all() -> BTreeMap<&'static str, Schema> {
         ("altq.stat/1", of::<run::Stat>()),
         ("altq.status/1", of::<altq_control::document::Status>()),
         ("altq.subscribers/1", of::<altq_control::document::Subscribers>()),
+        ("altq.sweep/1", of::<altq_sweep::gather::Summary>()),
         ("altq.top/1", of::<altq_monitor::document::Top>()),
         ("altq.traffic/1", of::<altq_traffic::result::TrafficResult>()),
         ("altq.traffic_live/1", traffic_live),

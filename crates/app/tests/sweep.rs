@@ -2,6 +2,8 @@
 //! does them; rows for runs that fail; rules; messages.
 #![cfg(feature = "sweep")]
 
+#[path = "schema/mod.rs"]
+mod schema;
 mod swept;
 
 use std::time::{Duration, Instant};
@@ -138,6 +140,7 @@ fn figures_by_hand() {
     let words = "case.toml --set rate=1Mbit/s,500kbit/s --set shape=constant --set limit=1000 --format csv -o out";
     let done = folder.sweep(&format!("{words} --samples 2 --json"));
     assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    schema::check_lines(&done.stdout);
     let column = |name| folder.column("out", name);
     assert_eq!(column("rate"), ["1Mbit/s", "1Mbit/s", "500kbit/s", "500kbit/s"]);
     assert_eq!(column("rate_bit_s"), ["1000000", "1000000", "500000", "500000"]);

@@ -12,6 +12,7 @@ use crate::rows::Table;
 
 /// The summary of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// `altq.sweep/1`.
     pub schema: String,
@@ -31,6 +32,7 @@ pub struct Summary {
 
 /// A point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PointSummary {
     /// The values that the case was given.
     pub values: BTreeMap<String, String>,
@@ -48,6 +50,7 @@ pub struct PointSummary {
 
 /// A figure of a point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Shown {
     /// Its name.
     pub name: String,

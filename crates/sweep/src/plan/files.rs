@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use altq_cases::built_in;
 use altq_cases::case::{CaseFile, Given, Kind};
 use sha2::{Digest, Sha256};
 
@@ -83,7 +84,7 @@ fn files(hash: &mut Sha256, text: &str, path: &Path, given: &Given) {
             _ => None,
         });
         for file in captures.chain(&case.traces) {
-            add(hash, &std::fs::read(case.folder.join(file)).unwrap_or_default());
+            add(hash, &built_in::read(&case.folder.join(file)).unwrap_or_default());
         }
     }
 }
