@@ -98,8 +98,8 @@ fn dependencies_point_one_way() {
     }
 }
 
-/// The Python package stands outside of the workspace, and binds libraries only: neither the program
-/// nor what touches an interface.
+/// The Python package stands outside of the workspace, and binds libraries only: neither the
+/// program nor what touches an interface.
 #[test]
 fn the_python_package_binds_libraries() {
     let text = std::fs::read_to_string(workspace().join("python/Cargo.toml")).unwrap();
