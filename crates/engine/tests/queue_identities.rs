@@ -95,7 +95,7 @@ impl Run {
             let inside = |mine: u32| self.inside.values().filter(move |(class, _)| *class == mine);
             let own = self.engine.own_counters(class);
             assert_eq!(own.queued_packets, inside(class).count() as u64);
-            assert_eq!(own.queued_bytes, inside(class).map(|(_, len)| u64::from(*len)).sum());
+            assert_eq!(own.queued_bytes, inside(class).map(|(_, len)| u64::from(*len)).sum::<u64>());
             let by_reason: u64 = self.engine.drop_reasons(class).map(|(_, packets, _)| packets).sum();
             assert_eq!(own.dropped_packets, by_reason);
         }
