@@ -114,8 +114,10 @@ def test_duckdb():
     assert altq.replay(POLICY, packets).departures["time_ns"].tolist() == [0, 1_000_000, 2_000_000]
 
 
+# A job in the background of a shell ignores Ctrl-C, so the program says that it wants it.
 LONG = """
-import numpy as np, altq
+import signal, numpy as np, altq
+signal.signal(signal.SIGINT, signal.default_int_handler)
 policy = altq.Policy("link wan { rate 8Mbit/s scheduler fifo class a { default } }")
 times = np.arange(20_000_000) * 1000
 print("begun", flush=True)
@@ -140,5 +142,8 @@ def test_ctrl_c_ends_it(run):
     time.sleep(0.3)
     program.send_signal(signal.SIGINT)
     begin = time.monotonic()
-    out, _ = program.communicate(timeout=60)
+    try:
+        out, _ = program.communicate(timeout=60)
+    finally:
+        program.kill()
     assert out == "stopped\n" and time.monotonic() - begin < 10
