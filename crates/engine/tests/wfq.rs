@@ -247,7 +247,8 @@ fn no_packet_of_a_conforming_source_waits_longer_than_promised() {
     assert!(packets >= 1_000_000, "{packets}");
 }
 
-/// The same with seventy million: `cargo test --release -p altq-engine --test all wfq -- --ignored`.
+/// The same with seventy million:
+/// `cargo test --release -p altq-engine --test all wfq -- --ignored`.
 #[test]
 #[ignore = "minutes; run by hand"]
 fn no_packet_waits_longer_than_promised_in_seventy_million() {

@@ -101,7 +101,8 @@ impl CaseFile {
         CaseFile::named_with(name, &Given::new())
     }
 
-    /// As [`named`](CaseFile::named), with values from outside ([`load_with`](CaseFile::load_with)).
+    /// As [`named`](CaseFile::named), with values from outside
+    /// ([`load_with`](CaseFile::load_with)).
     pub fn named_with(name: &Path, given: &Given) -> std::result::Result<CaseFile, CaseError> {
         if name == Path::new("-") {
             let path = Path::new(altq_config::STANDARD_INPUT);
@@ -110,8 +111,8 @@ impl CaseFile {
         CaseFile::load_with(&CaseFile::find(name)?, given)
     }
 
-    /// The path of the case that a command line names, as [`load`](CaseFile::load) takes it: a file,
-    /// or a case inside the program.
+    /// The path of the case that a command line names, as [`load`](CaseFile::load) takes it: a
+    /// file, or a case inside the program.
     ///
     /// # Errors
     /// If neither is there.

@@ -4,8 +4,8 @@
 //! [`depart`] is the body of [`Scheduler::depart`], which every scheduler inherits. So it is
 //! compiled anew for each of them, and the scheduler's `choose` and `sent` are called directly, or
 //! become part of it. It does what a departure mostly is: a packet from a plain queue, or from a
-//! queue that neither drops nor marks, of a class of the link's own scheduler. It leaves the rest to
-//! the engine ([`How`]).
+//! queue that neither drops nor marks, of a class of the link's own scheduler. It leaves the rest
+//! to the engine ([`How`]).
 
 use super::{Buffers, Departure, HOLDS_SCHEDULER, Kind, PREFETCH_FROM};
 use crate::prefetch::prefetch;
