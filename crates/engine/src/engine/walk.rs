@@ -202,7 +202,7 @@ impl Engine {
     /// The rest of a departure from a queue with a state of its own that dropped or marked packets.
     /// `None` if it dropped all its packets.
     fn dequeue_lossy(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
-        let lossy = std::mem::replace(&mut self.buffers.lossy, (None, 0));
+        let lossy = std::mem::take(&mut self.buffers.lossy);
         let (taken, next) = self.depart_with_losses(class, lossy)?;
         self.count_sent(class, &taken);
         let borrowed = self.nodes[0].sent(self.now, slot, (taken.len, taken.wire), next);
