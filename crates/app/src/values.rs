@@ -5,8 +5,8 @@ use altq_cases::case::Given;
 /// The option.
 #[derive(Debug, clap::Args)]
 pub struct Values {
-    /// Gives the case a value in the place of the usual one in its [values]; may be given several
-    /// times
+    /// Gives a value of the case, below `values` in its file, in the place of the usual one; may be
+    /// given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
 }

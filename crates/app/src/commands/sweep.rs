@@ -35,8 +35,8 @@ pub struct Args {
     /// The case, a TOML file
     #[arg(value_name = "CASE", required_unless_present = "worker")]
     case: Option<PathBuf>,
-    /// Values of one name below the case's [values]: 2..20Mbit/s:10 are ten with equal steps,
-    /// 1..100Mbit/s:3log three that multiply, a,b,c a list. Several names: all combinations
+    /// What a value of the case is to be: 2..20Mbit/s:10 are ten with equal steps,
+    /// 1..100Mbit/s:3log three that multiply, a,b,c a list. Several values: all combinations
     #[arg(long, value_name = "NAME=VALUES", value_parser = Axis::parse)]
     set: Vec<Axis>,
     /// A CSV file whose header names values of the case; each line is a point
