@@ -84,7 +84,7 @@ impl World {
     }
 
     fn clock(&self) -> Clock {
-        Clock { unix_ns: self.at.unix, boot_ns: self.at.now, boot_id: "fuzz".to_owned() }
+        Clock { unix_ns: self.at.boot, boot_ns: self.at.boot, boot_id: "fuzz".to_owned() }
     }
 
     /// The engine of each link takes the changes.
@@ -231,7 +231,7 @@ fuzz_target!(|input: &[u8]| {
     let mut world = World::new();
     for line in input.split(|byte| *byte == b'\n').take(50) {
         world.at.now += SECOND / 2;
-        world.at.unix += SECOND / 2;
+        world.at.boot += SECOND / 2;
         if world.changes.waits(&world.clock()) == Some(0) {
             world.back();
         }

@@ -60,7 +60,7 @@ fuzz_target!(|input: &[u8]| {
                 }
                 Request::Reserve(Reserve::Ask(asked)) => {
                     at.now += 500_000_000;
-                    at.unix += 500_000_000;
+                    at.boot += 500_000_000;
                     let over = roster.expire(at);
                     assert!(over.said.is_empty(), "{:?}", over.said);
                     make(&mut engines, over.changes);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use altq_engine::classify::{Address, CacheSettings, Classifier, Field, Order, Rule, RuleSet, Term, Values};
-use altq_engine::headers::{Encapsulation, FragmentCache, Headers, Key, parse_ethernet, parse_ip};
+use altq_engine::headers::{Encapsulation, FragmentCache, Headers, parse_ethernet, parse_ip};
 use libfuzzer_sys::fuzz_target;
 
 fn check(headers: &Headers, seen: usize, len: usize) {
