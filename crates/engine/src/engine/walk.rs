@@ -178,15 +178,14 @@ impl Engine {
     fn dequeue_otherwise(&mut self) -> Option<Departure> {
         loop {
             match self.buffers.how {
-                How::Nobody => return None,
+                // A call that returned no packet never says that one was sent.
+                How::Nobody | How::Sent { .. } => return None,
                 How::Inside(slot) => return self.dequeue_nested(slot),
                 How::Lost(class, slot) => {
                     if let Some(departure) = self.dequeue_lossy(class, slot) {
                         return Some(departure);
                     }
                 }
-                // Comes from below, after another class was asked.
-                How::Sent { .. } => {}
             }
             // The queue has dropped all its packets: another class is to be chosen.
             let root = &mut self.nodes[0];
