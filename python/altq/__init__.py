@@ -6,6 +6,7 @@ Times are whole nanoseconds, lengths bytes at layer 3, rates bit/s, everywhere.
 - :class:`Engine`: the engine of one link, packet by packet, by arrays, or as a whole run
 - :func:`replay`: a table of packets through one link
 - :class:`Case`: cases of the simulator
+- :func:`sweep`: a case with many values and seeds, on this host or on Ray
 - :mod:`altq.gym`: environments for learning schedulers (needs gymnasium)
 """
 
@@ -13,6 +14,7 @@ from ._altq import Departure, Engine, Table, __version__
 from ._errors import CaseError, Error, LimitError, PacketError, PolicyError
 from .case import Case, Replay, Result, replay
 from .policy import Class, Diagnostic, Link, Policy, Promise
+from .sweeps import Sweep, sweep
 
 __all__ = [
     "Case",
@@ -30,7 +32,9 @@ __all__ = [
     "Promise",
     "Replay",
     "Result",
+    "Sweep",
     "Table",
     "__version__",
     "replay",
+    "sweep",
 ]

@@ -1,5 +1,6 @@
 """The compiled part of altq. Times are whole nanoseconds, lengths bytes at layer 3, rates bit/s."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self, final
 
@@ -161,7 +162,8 @@ class Table:
         """The names of the columns."""
     def __len__(self) -> int: ...
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column as an array of numpy: a copy. Names are texts."""
+        """A column as an array of numpy: a copy. Names are texts. Where a number is missing there is
+        nan, and None where a text is."""
     def codes(self, name: str) -> tuple[NDArray[np.int32], list[str]]:
         """Of a column of names: the place of each row's name, and the list of names."""
     def to_dict(self) -> dict[str, NDArray[Any]]:
@@ -230,6 +232,63 @@ class Worlds:
     def step_one(self, action: int) -> tuple[float, bool]: ...
     def step(self, actions: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]: ...
     def totals(self, link: int) -> list[list[int]]: ...
+
+@final
+class Sweep:
+    """What is to be done of a sweep; see altq.sweep."""
+
+    def __new__(
+        cls,
+        case: PathLike[str],
+        text: str | None,
+        axes: list[tuple[str, str | list[str]]],
+        folder: PathLike[str],
+        *,
+        table: PathLike[str] | list[list[tuple[str, str]]] | None = None,
+        samples: int = 1,
+        seed: int | None = None,
+        until: list[str] = ...,
+        figures: list[str] = ...,
+        row: str | None = None,
+        column: str | None = None,
+        chunk: int | None = None,
+        shard: str | None = None,
+        again: bool = False,
+        timeout_s: float | None = None,
+        most_events: int | None = None,
+    ) -> Self: ...
+    @property
+    def points(self) -> int:
+        """How many points there are."""
+    @property
+    def job(self) -> str:
+        """What sweep_runs needs beside runs."""
+    def run(self, jobs: int, progress: Callable[[int, int], None] | None = None) -> None:
+        """Does what is missing, by processes of this host."""
+    def begin(self) -> tuple[int, int]:
+        """Begins to hand out tasks: the runs that are there already, and all runs."""
+    def next(self) -> tuple[int, int, bool] | None:
+        """The next task: its place, the number of its runs, True if nobody needs it any more."""
+    def runs(self, at: int) -> list[str]:
+        """The runs of a task, for sweep_runs."""
+    def put(self, at: int, answers: list[str]) -> None:
+        """Keeps what sweep_runs has answered for a task."""
+    def gather(self, show: list[str]) -> str:
+        """Writes the table and the summary; the document altq.sweep/1 as JSON."""
+    def table(self) -> Table:
+        """The table that was gathered."""
+
+def sweep_worker() -> None:
+    """A worker process: takes runs on standard input until that ends."""
+
+def sweep_runs(job: str, runs: list[str], timeout_s: float | None = None) -> list[str]:
+    """Does runs in a process of their own, and returns the answer for each."""
+
+def sweep_error(why: str) -> str:
+    """The answer for a run that has no figures, for this reason."""
+
+def sweep_split(runs: str) -> list[str]:
+    """Some runs of one point, one by one."""
 
 def replay(
     policy: Policy,

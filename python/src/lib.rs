@@ -6,7 +6,7 @@
 //!  replay    a list of packets           case     cases of the simulator
 //!  worlds    links for learning schedulers: source has their traffic
 //!  columns   arrays and tables in        table    tables out
-//!  errors    exceptions
+//!  sweep     many runs of a case         errors    exceptions
 //! ```
 
 mod case;
@@ -17,6 +17,7 @@ mod names;
 mod policy;
 mod replay;
 mod source;
+mod sweep;
 mod table;
 mod worlds;
 
@@ -32,5 +33,10 @@ fn _altq(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     module.add_class::<case::Case>()?;
     module.add_class::<worlds::Worlds>()?;
+    module.add_class::<sweep::Sweep>()?;
+    module.add_function(wrap_pyfunction!(sweep::sweep_worker, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::sweep_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::sweep_error, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::sweep_split, module)?)?;
     module.add_function(wrap_pyfunction!(replay::replay, module)?)
 }

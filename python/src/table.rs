@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use altq_engine::spec::ClassId;
+use altq_sweep::rows::{self, Cells};
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, StructArray};
-use arrow_array::{UInt8Array, UInt32Array, UInt64Array};
+use arrow_array::{Float64Array, Int64Array, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -75,6 +76,24 @@ fn wrong(error: impl std::fmt::Display) -> PyErr {
 }
 
 impl Table {
+    /// Rows of a sweep: whole numbers, numbers that may be missing, and texts that may be missing.
+    pub fn of_rows(rows: rows::Table) -> PyResult<Table> {
+        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = rows
+            .columns
+            .into_iter()
+            .map(|(name, cells)| {
+                let (array, missing): (ArrayRef, bool) = match cells {
+                    Cells::Whole(cells) => (Arc::new(Int64Array::from(cells)), false),
+                    Cells::Number(cells) => (Arc::new(Float64Array::from(cells)), true),
+                    Cells::Text(cells) => (Arc::new(StringArray::from(cells)), true),
+                };
+                (Field::new(name, array.data_type().clone(), missing), array)
+            })
+            .unzip();
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Table { batch: RecordBatch::try_new(schema, arrays).map_err(wrong)? })
+    }
+
     fn column(&self, name: &str) -> PyResult<&ArrayRef> {
         self.batch.column_by_name(name).ok_or_else(|| {
             PyKeyError::new_err(format!("there is no column {name:?}; columns: {}", self.columns().join(", ")))
@@ -82,7 +101,8 @@ impl Table {
     }
 }
 
-/// A column as an array of numpy. Numbers keep their type, words become texts.
+/// A column as an array of numpy. Numbers keep their type, and are not a number where one is missing.
+/// Words become texts; a column in which texts may be missing is one of objects, with None there.
 fn numpy<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
     let any = array.as_any();
     if let Some(values) = any.downcast_ref::<UInt64Array>() {
@@ -93,6 +113,18 @@ fn numpy<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> 
     }
     if let Some(values) = any.downcast_ref::<UInt8Array>() {
         return Ok(PyArray1::from_slice(py, values.values()).into_any());
+    }
+    if let Some(values) = any.downcast_ref::<Int64Array>() {
+        return Ok(PyArray1::from_slice(py, values.values()).into_any());
+    }
+    if let Some(values) = any.downcast_ref::<Float64Array>() {
+        let values = values.iter().map(|value| value.unwrap_or(f64::NAN));
+        return Ok(PyArray1::from_iter(py, values).into_any());
+    }
+    if let Some(texts) = any.downcast_ref::<StringArray>() {
+        let kwargs = PyDict::new(py);
+        kwargs.set_item("dtype", "object")?;
+        return py.import("numpy")?.call_method("array", (texts.iter().collect::<Vec<_>>(),), Some(&kwargs));
     }
     let words = any.downcast_ref::<DictionaryArray<Int32Type>>();
     let texts = words.and_then(|words| words.values().as_any().downcast_ref::<StringArray>());

@@ -30,6 +30,9 @@ pub struct ColumnResult<'a> {
     pub notes: Vec<String>,
     /// Why the figures cannot be trusted.
     pub invalid: Vec<String>,
+    /// True if the host is among the reasons: other machines took its processors, or its timers
+    /// were late.
+    pub disturbed: bool,
     /// The run is a turn whose figures are left out, because they cannot be trusted.
     pub left_out: bool,
 }

@@ -44,7 +44,7 @@ pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Resul
                 let Some((run, columns)) = prepared.get(at) else { continue };
                 let mut ran = columns
                     .iter()
-                    .map(|column| column.run(&run.case, peer, bins))
+                    .map(|column| repeated(options.again, || column.run(&run.case, peer, bins)))
                     .collect::<anyhow::Result<Vec<_>>>()?;
                 if turns > 1
                     && let Some(left_out) = left_out.get_mut(at)
@@ -61,6 +61,36 @@ pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Resul
         left_out.note_in(turns, &names.into_iter().flatten().collect::<Vec<_>>().join(", "), &mut result);
     }
     Ok(result)
+}
+
+/// Runs something, and up to `again` times more while the host disturbs it. Whether it is repeated
+/// depends on the host alone, never on the figures.
+fn repeated<'a>(
+    again: u32,
+    mut run: impl FnMut() -> anyhow::Result<ColumnResult<'a>>,
+) -> anyhow::Result<ColumnResult<'a>> {
+    let (mut ran, mut first) = (run()?, None);
+    for time in 1..=again {
+        if !ran.disturbed {
+            break;
+        }
+        first = first.or_else(|| ran.invalid.first().cloned());
+        ran = run()?;
+        if let (false, Some(first)) = (ran.disturbed, &first) {
+            ran.notes.push(repeat_note(time, first));
+        }
+    }
+    Ok(ran)
+}
+
+/// The note on a run that was repeated so often, and was not disturbed then.
+pub fn repeat_note(times: u32, first: &str) -> String {
+    let ordinal = match times + 1 {
+        2 => "second".into(),
+        3 => "third".into(),
+        number => format!("{number}th"),
+    };
+    format!("these figures are from a {ordinal} run; the host disturbed those before, the first because {first}")
 }
 
 /// The indices of each row's runs, in the order in which they run in a turn. Every second turn
@@ -187,6 +217,7 @@ mod tests {
             series: None,
             notes: Vec::new(),
             invalid: why.iter().map(|why| why.to_string()).collect(),
+            disturbed: false,
             left_out: false,
         };
         let assembled = |turns: [&[&str]; 3]| {

@@ -34,6 +34,9 @@ pub struct Options {
     pub offload: bool,
     /// Seed of all random choices.
     pub seed: u64,
+    /// How often a run is repeated that the host disturbed: other machines took its processors, or
+    /// its timers were late.
+    pub again: u32,
     /// Is told how far the runs are, in nanoseconds of their durations.
     pub progress: Option<Arc<Progress>>,
     /// Reads counters as `tc -s` prints them, for expectations about them.
@@ -45,7 +48,7 @@ impl Options {
     /// replaces the file's own.
     pub fn of_case(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Options {
         let seed = seed.unwrap_or(file.seed);
-        Options { seed, congestion: None, buffers: None, offload: true, progress: None, counters }
+        Options { seed, again: 0, congestion: None, buffers: None, offload: true, progress: None, counters }
     }
 }
 

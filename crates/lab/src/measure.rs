@@ -36,6 +36,9 @@ pub struct Run {
     pub meters: Vec<Arc<Meter>>,
     /// Why the figures cannot be trusted; empty if they can.
     pub invalid: Vec<String>,
+    /// True if other machines took more of the processors than they may, or if the host's timers
+    /// were late. This says nothing about the case.
+    pub disturbed: bool,
     /// Share of the processors' time that was in use, 0 to 1.
     pub busy: f64,
 }
@@ -89,6 +92,7 @@ pub fn run(
         let stolen;
         (run.busy, stolen) = Processors::now()?.since(&processors);
         run.invalid = distrust(flows, &run.meters, &beat, run.busy, stolen);
+        run.disturbed = stolen > STOLEN || beat.broken(BOUND).is_some();
         Ok(run)
     })
 }
@@ -133,7 +137,7 @@ fn drive(
         samples.push(Sample { due: *due, at, flows: running.meters().iter().map(|meter| meter.read()).collect() });
     }
     tell(end);
-    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), busy: 0.0 })
+    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), disturbed: false, busy: 0.0 })
 }
 
 /// Reasons why the figures of a run cannot be trusted; empty if they can.

@@ -149,8 +149,15 @@ mod tests {
         );
         let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
         let case = &file.runs[0].case;
-        let options =
-            Options { congestion: None, buffers: None, offload: true, seed: 1, progress: None, counters: |_, _| None };
+        let options = Options {
+            congestion: None,
+            buffers: None,
+            offload: true,
+            seed: 1,
+            again: 0,
+            progress: None,
+            counters: |_, _| None,
+        };
         Prepared::new(case, &case.columns[0], &options).unwrap().need(case)
     }
 

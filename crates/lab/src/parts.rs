@@ -103,7 +103,15 @@ mod tests {
         class x { share 100%  default } }'\n";
 
     fn options() -> Options {
-        Options { congestion: None, buffers: None, offload: true, seed: 1, progress: None, counters: |_, _| None }
+        Options {
+            congestion: None,
+            buffers: None,
+            offload: true,
+            seed: 1,
+            again: 0,
+            progress: None,
+            counters: |_, _| None,
+        }
     }
 
     /// A made-up result of a part; its figure is the part's index in the file.
@@ -139,6 +147,7 @@ mod tests {
             series: None,
             notes: vec![format!("note {at}")],
             invalid: if at == 2 { vec!["late".into()] } else { Vec::new() },
+            disturbed: false,
             left_out: false,
         }
     }

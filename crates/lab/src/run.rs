@@ -28,6 +28,8 @@ use crate::networked::{Direct, Network};
 struct Peer {
     /// Why its figures cannot be trusted.
     invalid: Vec<String>,
+    /// As [`Run::disturbed`].
+    disturbed: bool,
     result: PeerResult,
 }
 
@@ -141,6 +143,7 @@ impl Prepared<'_> {
             None => measure(&expectation.probe),
         };
         let measured = self.expectations.iter().map(one).collect();
+        let peer_disturbed = peer.as_ref().is_some_and(|peer| peer.disturbed);
         if let Some(peer) = peer {
             peer.invalid.into_iter().for_each(|reason| doubts.invalid(reason));
             result.peers.push(peer.result);
@@ -168,6 +171,7 @@ impl Prepared<'_> {
             series: Some(series::of(&figures, name, bins)),
             notes: own.notes,
             invalid: doubts.notes,
+            disturbed: !case.overload && (run.disturbed || peer_disturbed),
             left_out: false,
         })
     }
@@ -297,6 +301,7 @@ impl Prepared<'_> {
             }
         }
         Ok(Peer {
+            disturbed: run.disturbed,
             invalid: run.invalid.iter().map(|reason| format!("kernel HTB: {reason}")).collect(),
             result: PeerResult {
                 column: self.column.name.clone(),

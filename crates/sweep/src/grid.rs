@@ -30,7 +30,18 @@ impl Axis {
             return Err(format!("{word:?} has no =; write NAME=VALUES, as in rate=2..20Mbit/s:10"));
         };
         check_name(name)?;
-        let values = values_of(values).map_err(|why| format!("{name}: {why}"))?;
+        Axis::list(name, values_of(values).map_err(|why| format!("{name}: {why}"))?)
+    }
+
+    /// A name and its values, one by one.
+    ///
+    /// # Errors
+    /// What is wrong: the name, no value, or one that is there twice.
+    pub fn list(name: &str, values: Vec<String>) -> Result<Axis, String> {
+        check_name(name)?;
+        if values.is_empty() {
+            return Err(format!("{name} has no values; give it one, or leave it out"));
+        }
         let mut seen = std::collections::HashSet::new();
         match values.iter().find(|value| !seen.insert(value.as_str())) {
             Some(twice) => Err(format!("{name}: {twice:?} is there twice")),

@@ -10,14 +10,15 @@
 //!  run       one run: a case with its values and a seed, the figures of what came out
 //!  figures   what the figures of a run are called
 //!  rows      columns of cells        store     rows as Parquet and CSV
+//!  left      the tasks that nobody has done
 //!  driver    worker processes of this host, and what becomes of runs that kill them
 //!  worker    the other end           points    where points end
 //!  gather    from tasks' results to one table, and its summary
 //! ```
 //!
-//! Another program (a batch system, a cluster) needs three things: [`Plan::tasks`], [`run_task`]
-//! for each of them anywhere, and [`store::put`] with [`gather::gather`] where the results come
-//! together.
+//! Another program (a batch system, a cluster) needs three things: tasks from [`left::Left`], which
+//! takes their results too; a [`driver::Hand`] for their runs, anywhere ([`run_task`] where no run
+//! can kill its process); and [`gather::gather`] at the end.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod driver;
 pub mod figures;
 pub mod gather;
 pub mod grid;
+pub mod left;
 pub mod plan;
 mod points;
 pub mod rows;
@@ -34,8 +36,9 @@ pub mod table;
 pub mod until;
 pub mod worker;
 
+pub use left::Left;
 pub use plan::{Piece, Plan, Point, Request, Shard, Task};
-pub use run::{Runner, run_task};
+pub use run::{Runner, Runs, run_task};
 
 use std::path::PathBuf;
 

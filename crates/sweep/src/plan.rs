@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256};
 
 use crate::figures::{Quantity, quantity};
 use crate::grid::Axis;
-use crate::run::Limit;
+use crate::rows::{self, Table};
+use crate::run::{Limit, Outcome, Ran, Runs};
 use crate::table::Line;
 use crate::until::Until;
 use crate::{SweepError, grid};
@@ -31,8 +32,10 @@ const MOST_POINTS: usize = 10_000_000;
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The case.
+    /// The case's path: files that it names are looked for in its folder.
     pub case: PathBuf,
+    /// The case's text; `None`: it is read from the path.
+    pub text: Option<String>,
     /// Values of the case and what they are to be, the last one changing fastest.
     pub axes: Vec<Axis>,
     /// Lines of a table, and its path; each is tried with all combinations of `axes`.
@@ -101,6 +104,13 @@ pub struct Task {
     pub pieces: Vec<Piece>,
 }
 
+impl Task {
+    /// How many runs it has.
+    pub fn runs(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.to - piece.from)).sum()
+    }
+}
+
 /// A part of the tasks: number `number` of `of`, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -162,7 +172,10 @@ impl Plan {
     /// lab only; if values have no effect; if there are too many points.
     pub fn new(request: Request) -> Result<Plan, SweepError> {
         let wrong = |why: String| SweepError::Wrong(why);
-        let text = CaseFile::text(&request.case).map_err(|error| wrong(error.to_string()))?;
+        let text = match &request.text {
+            Some(text) => text.clone(),
+            None => CaseFile::text(&request.case).map_err(|error| wrong(error.to_string()))?,
+        };
         let path = request.case.clone();
         let lines: Vec<Point> = match &request.table {
             Some((_, lines)) => lines.iter().map(Line::point).collect(),
@@ -265,6 +278,24 @@ impl Plan {
     fn task(&self, pieces: Vec<Piece>) -> Task {
         let hash = self.hash(&pieces);
         Task { id: hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect(), pieces }
+    }
+
+    /// The runs of a task, in the order of points and samples.
+    pub fn runs_of(&self, task: &Task) -> Vec<Runs> {
+        let known = task.pieces.iter().filter_map(|piece| {
+            let point = self.points.get(piece.point)?.clone();
+            Some(Runs { point, seed: self.seed(piece.from), count: piece.to - piece.from })
+        });
+        known.collect()
+    }
+
+    /// The table of a task, out of what became of its runs, in the order of [`Plan::runs_of`].
+    pub fn table(&self, task: &Task, outcomes: Vec<Outcome>) -> Table {
+        let samples = task.pieces.iter().filter_map(|piece| Some((self.points.get(piece.point)?, piece)));
+        let samples = samples.flat_map(|(point, piece)| (piece.from..piece.to).map(move |sample| (point, sample)));
+        let ran = samples.zip(outcomes);
+        let ran = ran.map(|((point, sample), outcome)| (point, Ran { sample, seed: self.seed(sample), outcome }));
+        rows::table(&self.names, &ran.collect::<Vec<_>>())
     }
 
     /// True if a task belongs to a shard. With a rule all samples of a point belong to one shard,

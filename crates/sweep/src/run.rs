@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::{self, Figures};
 use crate::plan::{self, Plan, Point, Task};
-use crate::rows::{self, Table};
+use crate::rows::Table;
 
 /// Limits of a run that do not depend on the host, so that what passes them is the same everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,9 @@ impl Job {
     }
 }
 
+/// The figures of a run, or why it has none.
+pub type Outcome = Result<Figures, String>;
+
 /// What became of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
@@ -51,7 +54,18 @@ pub struct Ran {
     /// Its seed.
     pub seed: u64,
     /// Its figures, or why it has none.
-    pub outcome: Result<Figures, String>,
+    pub outcome: Outcome,
+}
+
+/// Runs of a point, one after another, as a worker is asked for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// The point.
+    pub point: Point,
+    /// The seed of the first run; each has the seed after that of the one before.
+    pub seed: u64,
+    /// How many.
+    pub count: u32,
 }
 
 /// What a case says with some values.
@@ -125,18 +139,15 @@ impl Runner {
 
 /// Runs a task of a plan in this process. `None` if it was stopped.
 pub fn run_task(plan: &Plan, task: &Task, runner: &mut Runner) -> Option<Table> {
-    let mut runs = Vec::new();
-    for piece in &task.pieces {
-        let Some(point) = plan.points.get(piece.point) else { continue };
-        for sample in piece.from..piece.to {
-            let seed = plan.seed(sample);
-            let outcome = match runner.run(point, seed) {
-                Ok(figures) => Ok(figures),
-                Err(Some(why)) => Err(why),
+    let mut outcomes = Vec::new();
+    for runs in plan.runs_of(task) {
+        for at in 0..runs.count {
+            match runner.run(&runs.point, runs.seed.wrapping_add(u64::from(at))) {
+                Ok(figures) => outcomes.push(Ok(figures)),
+                Err(Some(why)) => outcomes.push(Err(why)),
                 Err(None) => return None,
-            };
-            runs.push((point, Ran { sample, seed, outcome }));
+            }
         }
     }
-    Some(rows::table(&plan.names, &runs))
+    Some(plan.table(task, outcomes))
 }

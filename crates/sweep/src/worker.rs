@@ -11,22 +11,10 @@ use altq_simulator::sim::ReadCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::Figures;
-use crate::plan::Point;
-use crate::run::{Job, Runner};
+use crate::run::{Job, Outcome, Runner, Runs};
 
 /// What a worker says when it has read its job.
 pub const READY: &str = "ready\n";
-
-/// Runs of a point, as a driver asks for them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Runs {
-    /// The point.
-    pub point: Point,
-    /// The seed of the first run; each has the seed after that of the one before.
-    pub seed: u64,
-    /// How many.
-    pub count: u32,
-}
 
 /// What became of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +36,7 @@ pub struct Names(Vec<String>);
 
 impl Names {
     /// The answer for an outcome.
-    pub fn answer(&mut self, outcome: Result<Figures, String>) -> Answer {
+    pub fn answer(&mut self, outcome: Outcome) -> Answer {
         match outcome {
             Err(why) => Answer { error: Some(why), ..Answer::default() },
             Ok(figures) => {
@@ -61,7 +49,7 @@ impl Names {
     }
 
     /// The outcome that an answer is about; `None` if it makes no sense.
-    pub fn outcome(&mut self, answer: Answer) -> Option<Result<Figures, String>> {
+    pub fn outcome(&mut self, answer: Answer) -> Option<Outcome> {
         if let Some(why) = answer.error {
             return Some(Err(why));
         }

@@ -63,6 +63,10 @@ struct Run {
     /// How many runs of the lab go at once; 1: one after another [default: 8 per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     lab_jobs: Option<u16>,
+    /// How often a run of the lab is repeated that the host disturbed: other machines took its
+    /// processors, or its timers were late
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=100))]
+    lab_again: u32,
     /// Seed of every random choice [default: each case's own]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -237,7 +241,7 @@ fn processors() -> usize {
 fn together(cases: &[CaseFile]) -> u64 {
     let task = |case: &CaseFile| Task { file: Arc::new(case.clone()), world: World::Lab };
     let in_lab =
-        InLab::new(cases.iter().map(task).collect(), None, Bound::new(processors(), None), tc::measured, |_, _| {});
+        InLab::new(cases.iter().map(task).collect(), None, 0, Bound::new(processors(), None), tc::measured, |_, _| {});
     in_lab.time().div_ceil(1000)
 }
 
@@ -332,7 +336,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         }
     };
     let (simulated, in_lab): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.world == World::Sim);
-    let in_lab = InLab::new(in_lab, args.seed, lab, tc::measured, &mut finished);
+    let in_lab = InLab::new(in_lab, args.seed, args.lab_again, lab, tc::measured, &mut finished);
     let seeds = Seeds { first: args.seed, samples: args.samples.unwrap_or(1) };
     let simulation = simulated.iter().map(|task| pool::time(&task.file)).sum::<u64>() * u64::from(seeds.samples);
     let mut progress = Tasks::new(simulation, in_lab.time(), stop.clone(), finished);

@@ -43,6 +43,10 @@ pub struct Args {
     /// Seed of the sources' random choices [default: the case's own]
     #[arg(long)]
     seed: Option<u64>,
+    /// How often a run is repeated that the host disturbed: other machines took its processors, or
+    /// its timers were late
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
+    again: u32,
     /// Only this row of the case
     #[arg(long, value_name = "NAME")]
     row: Option<String>,
@@ -90,6 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         buffers: args.buffers,
         offload: !args.no_offload,
         seed: args.seed.unwrap_or(file.seed),
+        again: args.again,
         progress: Some(progress.clone()),
         counters: tc::measured,
     };

@@ -154,6 +154,7 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
     let table = args.table.as_ref().map(|path| Ok((path.clone(), table::read(path)?))).transpose()?;
     let plan = Plan::new(Request {
         case: case.clone(),
+        text: None,
         axes: args.set.clone(),
         table,
         samples: args.samples,
@@ -194,7 +195,7 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
     drop(shown);
     let done = done?;
     if let Some(Shard { number, of }) = args.shard {
-        let (tasks, there) = (done.tasks, done.there);
+        let (tasks, there) = (done.tasks, done.tasks_there);
         eprintln!(
             "altq sweep: shard {number} of {of} is done: {tasks} tasks, of which {there} were there; {} of all shards \
              are missing",

@@ -110,6 +110,7 @@ pub fn run() -> anyhow::Result<Live> {
         buffers: None,
         offload: true,
         seed: 1,
+        again: 0,
         progress: Some(progress.clone()),
         counters: tc::measured,
     };

@@ -19,6 +19,7 @@ use anyhow::anyhow;
 pub use plan::Bound;
 use plan::{Job, Plan};
 
+use crate::file::repeat_note;
 use crate::topology::{NotPermitted, Unsupported};
 use crate::{Need, Options, Part};
 
@@ -51,8 +52,8 @@ struct Work {
     case: usize,
     /// The run; `None`: the whole case, because it has `turns`.
     part: Option<Part>,
-    /// Note on why it runs a second time.
-    again: Option<String>,
+    /// Why it ran before.
+    again: Again,
 }
 
 /// The result of a job.
@@ -71,10 +72,12 @@ pub struct InLab {
 
 impl InLab {
     /// Plans the runs of `tasks`. Cases that have errors, or that cannot run here, go to `finished`
-    /// at once. `seed` replaces the cases' own seeds.
+    /// at once. `seed` replaces the cases' own seeds; `again` is that of
+    /// [`Options`].
     pub fn new(
         tasks: Vec<Task>,
         seed: Option<u64>,
+        again: u32,
         bound: Bound,
         counters: ReadCounters,
         mut finished: impl FnMut(Task, Outcome),
@@ -82,7 +85,7 @@ impl InLab {
         let (mut cases, mut work, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
         for task in tasks {
             let mut file = (*task.file).clone();
-            let options = Options::of_case(&file, seed, counters);
+            let options = Options { again, ..Options::of_case(&file, seed, counters) };
             let left_out = crate::retain_possible(&mut file, &options);
             if file.runs.is_empty() {
                 finished(task, Outcome::Cannot(left_out.reasons.join("; ")));
@@ -98,7 +101,7 @@ impl InLab {
             let case = cases.len();
             let left = own.len();
             for (part, job) in own {
-                work.push(Work { case, part, again: None });
+                work.push(Work { case, part, again: Again::default() });
                 jobs.push(job);
             }
             let (file, notes) = (Arc::new(file), left_out.notes);
@@ -208,13 +211,13 @@ impl InLab {
             }
             Ok(JobResult::Whole(result)) => whole = Some(*result),
             Ok(JobResult::Part(mut ran)) => {
-                if let Some(why) = again(&ran.invalid, beside, work.again.is_some()) {
-                    work.again = Some(why);
+                if let Some(again) = work.again.next((&ran.invalid, ran.disturbed), beside, open.options.again) {
+                    work.again = again;
                     open.left += 1;
                     self.plan.again(job);
                     return None;
                 }
-                ran.notes.extend(work.again.take());
+                ran.notes.extend(work.again.note());
                 open.ran.extend(work.part.map(|part| (part, *ran)));
             }
         }
@@ -239,15 +242,44 @@ fn descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: own.maximum, ..own });
 }
 
-/// The note on why a run is repeated alone, or `None` if it is not repeated. A run is repeated
-/// once, if its figures cannot be trusted and other runs went beside it. `was`: it was repeated
-/// already.
-fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
-    let why = invalid.first().filter(|_| beside > 0 && !was)?;
-    Some(format!(
-        "these figures are from a second run, alone; the first, with up to {beside} beside it, could not be trusted: \
-         {why}"
-    ))
+/// The earlier runs of a job, whose figures could not be trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Again {
+    /// How many there were.
+    times: u32,
+    /// How often of these the host disturbed the job while nothing else of ours ran.
+    alone: u32,
+    /// The highest number of runs that went beside the first one, and what was wrong with it.
+    first: Option<(usize, String)>,
+}
+
+impl Again {
+    /// What is known before the job runs once more, alone; `None` if it does not. It does if its
+    /// figures cannot be trusted (why not, and whether the host is among the reasons) and other
+    /// runs went beside it; or if the host disturbed it, up to `most` times. Its figures have no
+    /// part in this.
+    fn next(&self, (invalid, disturbed): (&[String], bool), beside: usize, most: u32) -> Option<Again> {
+        let why = invalid.first()?;
+        let disturbed = beside == 0 && disturbed;
+        if beside == 0 && !(disturbed && self.alone < most) {
+            return None;
+        }
+        let first = self.first.clone().unwrap_or_else(|| (beside, why.clone()));
+        Some(Again { times: self.times + 1, alone: self.alone + u32::from(disturbed), first: Some(first) })
+    }
+
+    /// The note on why it ran before.
+    fn note(&self) -> Option<String> {
+        let (beside, why) = self.first.as_ref()?;
+        Some(match beside {
+            0 => repeat_note(self.times, why),
+            beside => format!(
+                "these figures are from a run alone, after {} that could not be trusted; the first, with up to \
+                 {beside} beside it: {why}",
+                self.times
+            ),
+        })
+    }
 }
 
 /// The jobs of a case. A case with `turns` is a single job, because its runs are to be close
@@ -281,12 +313,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_run_that_others_disturbed_is_repeated_and_once() {
-        let late = ["its loop ran 200ms late".to_string()];
-        let note = again(&late, 3, false).unwrap();
-        assert!(note.contains("up to 3 beside it") && note.contains("200ms late"), "{note}");
-        assert_eq!(again(&late, 0, false), None);
-        assert_eq!(again(&late, 3, true), None);
-        assert_eq!(again(&[], 3, false), None);
+    fn a_run_that_others_or_the_host_disturbed_is_repeated() {
+        let whys = ["its loop ran 200ms late".to_owned(), "the host held it back".to_owned()];
+        let (late, starved) = ((&whys[..1], true), (&whys[1..], false));
+        let none = Again::default();
+        assert_eq!(none.note(), None);
+        // Beside others: once more, whatever was wrong.
+        let second = none.next(starved, 3, 0).unwrap();
+        let note = second.note().unwrap();
+        assert!(note.contains("up to 3 beside it: the host held it back"), "{note}");
+        // Alone: only if it was the host, and so often as is allowed.
+        assert_eq!(second.next(starved, 0, 3), None);
+        assert_eq!(second.next(late, 0, 0), None);
+        let third = second.next(late, 0, 1).unwrap();
+        assert_eq!((third.times, third.next(late, 0, 1)), (2, None));
+        // What can be trusted is not repeated.
+        assert_eq!(none.next((&[], false), 3, 3), None);
+        let note = none.next(late, 0, 3).unwrap().note().unwrap();
+        assert_eq!(
+            note,
+            "these figures are from a second run; the host disturbed those before, the first because its loop ran \
+             200ms late"
+        );
     }
 }

@@ -376,6 +376,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
         series: None,
         notes,
         invalid,
+        disturbed: false,
         left_out: false,
     })
 }

@@ -2,18 +2,15 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Options, lock};
+use super::lock;
 use crate::SweepError;
-use crate::figures::Figures;
-use crate::plan::{Plan, Point, Task};
-use crate::rows::{self, Table};
-use crate::run::{Job, Ran};
-use crate::worker::{Names, READY, Runs};
+use crate::run::{Job, Outcome, Runs};
+use crate::worker::{Names, READY};
 
 /// How many workers a run may kill before it counts as one that kills them. The machine, or a user,
 /// may kill a worker too.
@@ -41,6 +38,16 @@ struct State {
     overdue: bool,
     /// True if the worker was killed because its task is in vain.
     in_vain: bool,
+}
+
+/// What a lane is asked for beside runs.
+pub(super) struct Ask<'a> {
+    /// What a worker is told first.
+    pub(super) job: &'a Job,
+    /// The longest that a run may take in real time.
+    pub(super) timeout: Option<Duration>,
+    /// The command of a worker.
+    pub(super) worker: &'a (dyn Fn() -> Command + Sync),
 }
 
 /// The two ends of the worker's pipes.
@@ -88,33 +95,32 @@ impl Lane {
         }
     }
 
-    /// Does a task. `None` if it was stopped, or if the task is in vain. `told` is called for each
-    /// run that is over.
+    /// Does runs, and returns what became of each, in their order. `None` if it was stopped, or if
+    /// the task is in vain. `told` is called for each run that is over.
     pub(super) fn run(
         &self,
         talk: &mut Option<Talk>,
-        plan: &Plan,
-        task: &Task,
-        options: &Options<'_>,
+        ask: &Ask<'_>,
+        all: &[Runs],
         ends: &AtomicBool,
         told: &dyn Fn(),
-    ) -> Result<Option<Table>, SweepError> {
-        let mut all: Vec<(&Point, Ran)> = Vec::new();
-        for piece in &task.pieces {
-            let Some(point) = plan.points.get(piece.point) else { continue };
-            let (mut sample, mut deaths, mut delays) = (piece.from, 0, 0);
-            while sample < piece.to {
+    ) -> Result<Option<Vec<Outcome>>, SweepError> {
+        let mut outcomes = Vec::new();
+        for runs in all {
+            let (mut at, mut deaths, mut delays) = (0, 0, 0);
+            while at < runs.count {
                 // A run that has killed a worker is alone in the next one.
                 let alone = deaths + delays > 0;
-                let count = if alone { 1 } else { piece.to - sample };
+                let count = if alone { 1 } else { runs.count - at };
+                let some = Runs { point: runs.point.clone(), seed: runs.seed.wrapping_add(u64::from(at)), count };
                 let mut answered = 0;
-                let ended = self.ask(talk, plan, point, sample, count, options, &mut |outcome| {
-                    all.push((point, Ran { sample: sample + answered, seed: plan.seed(sample + answered), outcome }));
+                let ended = self.ask(talk, ask, &some, &mut |outcome| {
+                    outcomes.push(outcome);
                     answered += 1;
                     told();
                 })?;
                 if answered > 0 {
-                    (sample, deaths, delays) = (sample + answered, 0, 0);
+                    (at, deaths, delays) = (at + answered, 0, 0);
                 }
                 if ends.load(Ordering::Relaxed) || lock(&self.state).in_vain {
                     return Ok(None);
@@ -123,7 +129,7 @@ impl Lane {
                 let why = match end {
                     End::Overdue => {
                         delays += 1;
-                        let limit = options.timeout.unwrap_or_default();
+                        let limit = ask.timeout.unwrap_or_default();
                         (delays >= DELAYS).then(|| format!("it took longer than {} s", limit.as_secs_f64()))
                     }
                     End::Dead(how) => {
@@ -132,38 +138,33 @@ impl Lane {
                     }
                 };
                 if let Some(why) = why {
-                    all.push((point, Ran { sample, seed: plan.seed(sample), outcome: Err(why) }));
+                    outcomes.push(Err(why));
                     told();
-                    (sample, deaths, delays) = (sample + 1, 0, 0);
+                    (at, deaths, delays) = (at + 1, 0, 0);
                 }
             }
         }
-        Ok(Some(rows::table(&plan.names, &all)))
+        Ok(Some(outcomes))
     }
 
     /// Asks the worker for runs, and hands on what it answers. Returns how the worker ended if it
     /// did.
-    #[expect(clippy::too_many_arguments, reason = "what is asked, of whom, and where the answers go")]
     fn ask(
         &self,
         kept: &mut Option<Talk>,
-        plan: &Plan,
-        point: &Point,
-        sample: u32,
-        count: u32,
-        options: &Options<'_>,
-        answer: &mut dyn FnMut(Result<Figures, String>),
+        ask: &Ask<'_>,
+        runs: &Runs,
+        answer: &mut dyn FnMut(Outcome),
     ) -> Result<Option<End>, SweepError> {
         if kept.is_none() {
-            *kept = Some(self.start(plan, options)?);
+            *kept = Some(self.start(ask)?);
         }
         let Some(talk) = kept else { return Ok(None) };
-        let runs = Runs { point: point.clone(), seed: plan.seed(sample), count };
-        let asked = send(&mut talk.to, &runs);
-        let mut left = if asked.is_ok() { count } else { 0 };
+        let asked = send(&mut talk.to, runs);
+        let mut left = if asked.is_ok() { runs.count } else { 0 };
         let mut line = String::new();
         while left > 0 {
-            self.limit(options.timeout);
+            self.limit(ask.timeout);
             line.clear();
             // The end of the pipe, half a line, or a line that makes no sense: the worker is lost.
             let read = talk.from.read_line(&mut line).is_ok_and(|length| length > 0) && line.ends_with('\n');
@@ -181,10 +182,10 @@ impl Lane {
     }
 
     /// Starts a worker that is ready for runs.
-    fn start(&self, plan: &Plan, options: &Options<'_>) -> Result<Talk, SweepError> {
+    fn start(&self, ask: &Ask<'_>) -> Result<Talk, SweepError> {
         let mut last = None;
         for _ in 0..STARTS {
-            let mut talk = self.start_once(plan, options)?;
+            let mut talk = self.start_once(ask)?;
             let mut line = String::new();
             if talk.from.read_line(&mut line).is_ok() && line == READY {
                 return Ok(talk);
@@ -200,8 +201,8 @@ impl Lane {
     }
 
     /// Starts a worker and tells it the job.
-    fn start_once(&self, plan: &Plan, options: &Options<'_>) -> Result<Talk, SweepError> {
-        let mut command = (options.worker)();
+    fn start_once(&self, ask: &Ask<'_>) -> Result<Talk, SweepError> {
+        let mut command = (ask.worker)();
         // In a group of its own, so that Ctrl-C reaches the driver alone, which then ends it.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(SweepError::Worker)?;
@@ -211,7 +212,7 @@ impl Lane {
         };
         lock(&self.state).child = Some(child);
         // If it cannot be told, it is found dead at the first question.
-        let _ = send(&mut to, &Job::of(plan));
+        let _ = send(&mut to, ask.job);
         Ok(Talk { to, from: BufReader::new(from), names: Names::default() })
     }
 

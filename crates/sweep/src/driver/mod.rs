@@ -7,6 +7,7 @@
 //! treated in the same way. What is done is written task by task, so whoever runs the same sweep
 //! again goes on from there.
 
+mod hand;
 mod lane;
 
 use std::path::Path;
@@ -18,10 +19,12 @@ use std::time::{Duration, Instant};
 
 use altq_cases::task::Progress;
 
-use crate::plan::{Plan, Shard, Task};
-use crate::points::Points;
-use crate::{SweepError, store};
-use lane::{Lane, Talk};
+use crate::SweepError;
+use crate::left::{Counts, Left};
+use crate::plan::{Plan, Shard};
+use crate::run::Job;
+pub use hand::Hand;
+use lane::{Ask, Lane, Talk};
 
 /// Locks, also what a thread that panicked has held.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,62 +52,20 @@ pub struct Options<'a> {
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// What was done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Tasks that this call was to do.
-    pub tasks: usize,
-    /// Of these, the tasks whose results were there already.
-    pub there: usize,
-}
-
-/// Does what is missing of a sweep.
+/// Does what is missing of a sweep. Returns how much there was to do.
 ///
 /// # Errors
 /// If it was stopped, if results cannot be written, if workers cannot be started, or if a rule
 /// names a figure that no run has.
-pub fn run(plan: &Plan, folder: &Path, options: &Options<'_>) -> Result<Done, SweepError> {
-    let tasks = plan.tasks();
-    let there = store::there(folder)?;
-    let points = Points::new(plan);
-    let mut done = Done::default();
-    let (mut open, mut whole) = (Vec::new(), 0);
-    for (at, task) in tasks.iter().enumerate() {
-        if options.shard.is_some_and(|shard| !plan.is_of(task, shard)) {
-            continue;
-        }
-        done.tasks += 1;
-        whole += runs(task);
-        if there.contains(&task.id) && !(options.again && has_failed(folder, task)?) {
-            done.there += 1;
-            points.read(plan, folder, task)?;
-            options.progress.add(runs(task));
-        } else {
-            open.push(at);
-        }
-    }
-    options.progress.set_whole(whole);
+pub fn run(plan: &Plan, folder: &Path, options: &Options<'_>) -> Result<Counts, SweepError> {
+    let left = Left::new(plan, folder, options.shard, options.again)?;
+    let counts = left.counts();
+    options.progress.add(counts.runs_there);
+    options.progress.set_whole(counts.runs);
     options.progress.set_doing(&plan.name);
-    // First samples first, so that few runs are in vain where points end early.
-    if !plan.until.is_empty() {
-        open.sort_by_key(|at| (tasks.get(*at).and_then(|task| task.pieces.first()).map_or(0, |piece| piece.from), *at));
-    }
-    open.reverse();
-    let work = Work { plan, folder, options, tasks: &tasks, open: Mutex::new(open), points, failed: Mutex::new(None) };
-    work.all()?;
-    Ok(done)
-}
-
-/// True if a run of a task that is done failed.
-fn has_failed(folder: &Path, task: &Task) -> Result<bool, SweepError> {
-    let errors = store::read(&store::part(folder, task), |name| name == "error")?;
-    let errors = errors.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
-    Ok(errors.iter().any(Option::is_some))
-}
-
-/// The number of runs of a task.
-fn runs(task: &Task) -> u64 {
-    task.pieces.iter().map(|piece| u64::from(piece.to - piece.from)).sum()
+    let job = Job::of(plan);
+    Work { plan, folder, options, job: &job, left, failed: Mutex::new(None) }.all()?;
+    Ok(counts)
 }
 
 /// What lanes share.
@@ -112,17 +73,15 @@ struct Work<'a> {
     plan: &'a Plan,
     folder: &'a Path,
     options: &'a Options<'a>,
-    tasks: &'a [Task],
-    /// Tasks that nobody has begun, the next one last.
-    open: Mutex<Vec<usize>>,
-    points: Points,
+    job: &'a Job,
+    left: Left,
     /// The first error. Then all lanes end.
     failed: Mutex<Option<SweepError>>,
 }
 
 impl Work<'_> {
     fn all(&self) -> Result<(), SweepError> {
-        let count = self.options.jobs.clamp(1, 1024).min(lock(&self.open).len());
+        let count = self.options.jobs.clamp(1, 1024).min(self.left.open());
         let lanes: Vec<Lane> = (0..count).map(|_| Lane::default()).collect();
         let (ends, left) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(count));
         thread::scope(|scope| {
@@ -145,8 +104,7 @@ impl Work<'_> {
                 let ending = ends.load(Ordering::Relaxed);
                 let now = Instant::now();
                 for lane in &lanes {
-                    let in_vain = |task: usize| self.tasks.get(task).is_some_and(|task| self.points.is_in_vain(task));
-                    lane.watch(now, ending, &in_vain);
+                    lane.watch(now, ending, &|task| self.left.is_in_vain(task));
                 }
                 thread::park_timeout(TICK);
             }
@@ -161,27 +119,25 @@ impl Work<'_> {
 
     /// Does tasks until there is none left.
     fn lane(&self, lane: &Lane, talk: &mut Option<Talk>, ends: &AtomicBool) -> Result<(), SweepError> {
+        let ask = Ask { job: self.job, timeout: self.options.timeout, worker: self.options.worker };
         loop {
-            let Some(at) = lock(&self.open).pop() else { return Ok(()) };
-            let Some(task) = self.tasks.get(at).filter(|_| !ends.load(Ordering::Relaxed)) else { return Ok(()) };
-            if self.points.is_in_vain(task) {
-                self.options.progress.add(runs(task));
+            let Some(at) = self.left.next().filter(|_| !ends.load(Ordering::Relaxed)) else { return Ok(()) };
+            let Some(task) = self.left.task(at) else { return Ok(()) };
+            if self.left.is_in_vain(at) {
+                self.options.progress.add(task.runs());
                 continue;
             }
             lane.begin(at);
             let told = std::cell::Cell::new(0);
-            let table = lane.run(talk, self.plan, task, self.options, ends, &|| {
+            let outcomes = lane.run(talk, &ask, &self.plan.runs_of(task), ends, &|| {
                 told.set(told.get() + 1);
                 self.options.progress.add(1);
             })?;
             lane.end();
             // What was not run is not waited for either.
-            self.options.progress.add(runs(task).saturating_sub(told.get()));
-            match table {
-                Some(table) => {
-                    store::put(self.folder, task, &table)?;
-                    self.points.add(self.plan, task, &table)?;
-                }
+            self.options.progress.add(task.runs().saturating_sub(told.get()));
+            match outcomes {
+                Some(outcomes) => self.left.put(self.plan, self.folder, at, outcomes)?,
                 // Its worker was killed, or is about to be.
                 None => lane.close(talk),
             }
