@@ -20,6 +20,10 @@ FULL = 1500
 GBIT, MBIT = 1_000_000_000, 1_000_000
 
 
+# How often a run is made again: if something else disturbed it, and if it failed.
+DISTURBED, FAILED = 3, 1
+
+
 class Part:
     """A part's result: its table, every run, and whether all that is wanted held."""
 
@@ -53,15 +57,15 @@ class Part:
 
 
 def interleaved(part, arguments, what, choices, measure):
-    """Measures every choice once a round, each round from another one on. A run in which the host
-    did not keep time is made once again. The runs that count, by choice."""
+    """Measures every choice once a round, each round from another one on. A run that other machines
+    or processes disturbed, or in which the host did not keep time, is made up to three times again,
+    and one that failed otherwise once. The runs that count, by choice."""
     found = {choice: [] for choice in choices}
     for number in range(arguments.rounds):
         first = number % len(choices)
         for choice in choices[first:] + choices[:first]:
-            for _ in range(2):
-                if choice in part.skipped:
-                    break
+            disturbed = failed = 0
+            while choice not in part.skipped:
                 run = {"value": None, "why": []}
                 with Watch() as watch:
                     try:
@@ -74,7 +78,8 @@ def interleaved(part, arguments, what, choices, measure):
                 run |= {"what": what, "choice": choice, "round": number, "busy_processors": round(watch.busy, 3)}
                 if choice not in part.skipped:
                     part.runs.append(run)
-                    if not run["why"]:
+                    disturbed, failed = disturbed + bool(watch.why), failed + (not watch.why)
+                    if not run["why"] or disturbed > DISTURBED or failed > FAILED:
                         break
             if choice not in part.skipped:
                 found[choice].append(run)

@@ -172,6 +172,37 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 @final
+class Histogram:
+    """A distribution of times in ns, in fixed memory. Percentiles are within 1/32 of the true value,
+    mean (rounded down) and maximum exact. Sums of histograms are those of all their values; pickle
+    and JSON carry one to another host.
+
+    >>> delays = Histogram([1_000_000, 3_000_000])
+    >>> len(delays), delays.mean_ns, delays.max_ns
+    (2, 2000000, 3000000)
+    """
+
+    def __new__(cls, values: ArrayLike | None = None) -> Self: ...
+    def add(self, values: ArrayLike) -> None:
+        """Adds times: whole numbers of ns."""
+    def __add__(self, other: Histogram) -> Histogram: ...
+    def __len__(self) -> int:
+        """How many times there are."""
+    @property
+    def mean_ns(self) -> int | None:
+        """The mean; None without times."""
+    @property
+    def max_ns(self) -> int | None:
+        """The longest; None without times."""
+    def percentile_ns(self, per_cent: float) -> int | None:
+        """The percentile, 0 to 100, by nearest rank; None without times."""
+    def to_json(self) -> str:
+        """The histogram as JSON."""
+    @staticmethod
+    def from_json(text: str) -> Histogram:
+        """The histogram that to_json has written. Raises ValueError."""
+
+@final
 class Case:
     """A case; see altq.Case."""
 

@@ -18,6 +18,14 @@ from .case import Case, _word
 _TRIES = 3
 """How often runs may lose the process of Ray that does them, before they are tried one by one; and
 how often one run alone may."""
+_LOST = (
+    "WorkerCrashedError",
+    "NodeDiedError",
+    "LocalRayletDiedError",
+    "OutOfMemoryError",
+    "ObjectLostError",
+)
+"""What Ray says where a process or a host is gone."""
 _WAIT_S = 1.0
 """How often the driver looks whether the cluster has grown."""
 
@@ -57,8 +65,8 @@ def sweep(
     samples: int = 1,
     seed: int | None = None,
     until: str | Sequence[str] = (),
-    figures: Sequence[str] = (),
-    show: Sequence[str] = (),
+    figures: str | Sequence[str] = (),
+    show: str | Sequence[str] = (),
     row: str | None = None,
     column: str | None = None,
     out: str | PathLike[str] | None = None,
@@ -111,15 +119,15 @@ def sweep(
     with tempfile.TemporaryDirectory(prefix="altq-sweep-") as folder:
         todo = _altq.Sweep(
             # Hosts of a cluster look for the files of the case in the same folder.
-            Path(path).resolve(),
+            Path(path).absolute(),
             text,
             [(name, _values(each)) for name, each in values.items()],
             Path(out) if out is not None else Path(folder),
             table=_lines(table),
             samples=samples,
             seed=seed,
-            until=[until] if isinstance(until, str) else list(until),
-            figures=list(figures),
+            until=_list(until),
+            figures=_list(figures),
             row=row,
             column=column,
             chunk=chunk,
@@ -139,8 +147,12 @@ def sweep(
                 told.end()
         if shard is not None:
             return None
-        summary = json.loads(todo.gather(list(show)))
+        summary = json.loads(todo.gather(_list(show)))
         return Sweep(todo.table(), summary, Path(out) if out is not None else None)
+
+
+def _list(words: str | Sequence[str]) -> list[str]:
+    return [words] if isinstance(words, str) else list(words)
 
 
 def _values(value: Any) -> str | list[str]:
@@ -195,6 +207,8 @@ def _on_ray(
     except ImportError as error:
         raise ImportError("ray=... needs Ray: pip install 'altq[ray]'") from error
     started = not ray.is_initialized()
+    if not started and where is not True:
+        raise ValueError("Ray is connected to a cluster already: ray=True uses that one")
     if started:
         words = {"log_to_driver": False, "include_dashboard": False}
         if isinstance(where, str):
@@ -219,8 +233,12 @@ class _Cluster:
         # Tries are counted here, because Ray's own do not tell runs apart.
         self.remote = ray.remote(max_retries=0, num_cpus=1)(_remote)
         self.job = ray.put(todo.job)
+        self.lost = tuple(
+            getattr(ray.exceptions, name) for name in _LOST if hasattr(ray.exceptions, name)
+        )
         self.flying: dict[Any, tuple[Callable[[list[str]], None], list[str], int]] = {}
         self.done, self.whole = todo.begin()
+        self._tell(0)
 
     def run(self) -> None:
         try:
@@ -264,7 +282,7 @@ class _Cluster:
             except self.ray.exceptions.RayTaskError as error:
                 # The task itself raised: an error of altq, or of how it is installed there.
                 raise error.as_instanceof_cause() from None
-            except self.ray.exceptions.RayError as error:
+            except self.lost as error:
                 self._lost(keep, runs, tries + 1, type(error).__name__)
             else:
                 keep(answers)

@@ -6,13 +6,15 @@
 //!  replay    a list of packets           case     cases of the simulator
 //!  worlds    links for learning schedulers: source has their traffic
 //!  columns   arrays and tables in        table    tables out
-//!  sweep     many runs of a case         errors    exceptions
+//!  sweep     many runs of a case         histogram times, merged
+//!  errors    exceptions
 //! ```
 
 mod case;
 mod columns;
 mod engine;
 mod errors;
+mod histogram;
 mod names;
 mod policy;
 mod replay;
@@ -33,6 +35,7 @@ fn _altq(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     module.add_class::<case::Case>()?;
     module.add_class::<worlds::Worlds>()?;
+    module.add_class::<histogram::Histogram>()?;
     module.add_class::<sweep::Sweep>()?;
     module.add_function(wrap_pyfunction!(sweep::sweep_worker, module)?)?;
     module.add_function(wrap_pyfunction!(sweep::sweep_runs, module)?)?;

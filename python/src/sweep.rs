@@ -69,13 +69,17 @@ pub struct Sweep {
 /// The command of a worker: this interpreter, which imports the package.
 fn command(interpreter: &str) -> Command {
     let mut command = Command::new(interpreter);
-    command.args(["-c", "from altq import _altq; _altq.sweep_worker()"]);
+    // -P: what lies in this folder is no module of ours.
+    command.args(["-P", "-c", "from altq import _altq; _altq.sweep_worker()"]);
     command
 }
 
 /// The interpreter that runs.
 fn interpreter(py: Python<'_>) -> PyResult<String> {
-    py.import("sys")?.getattr("executable")?.extract()
+    let executable: Option<String> = py.import("sys")?.getattr("executable")?.extract()?;
+    executable.filter(|path| !path.is_empty()).ok_or_else(|| {
+        PyRuntimeError::new_err("sys.executable names no interpreter, and a sweep starts processes of it")
+    })
 }
 
 impl Sweep {
@@ -93,6 +97,7 @@ impl Sweep {
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
+        py: Python<'_>,
         case: PathBuf,
         text: Option<String>,
         axes: Vec<(String, Values)>,
@@ -127,7 +132,7 @@ impl Sweep {
             Some(Lines::File(path)) => Some(table::read(&path).map(|lines| (path, lines)).map_err(failed)?),
             Some(Lines::List(lines)) => Some((PathBuf::from("table"), checked(lines).map_err(errors::case_use)?)),
         };
-        let plan = Plan::new(Request {
+        let request = Request {
             case,
             text,
             axes: axes.collect::<Result<_, _>>().map_err(errors::case_use)?,
@@ -140,7 +145,8 @@ impl Sweep {
             limit: Limit { events: most_events, time: None },
             row,
             column,
-        });
+        };
+        let plan = py.detach(|| Plan::new(request));
         let shard = shard.map(Shard::parse).transpose().map_err(PyValueError::new_err)?;
         Ok(Sweep { plan: plan.map_err(failed)?, folder, shard, again, timeout, left: Mutex::default() })
     }
@@ -215,11 +221,12 @@ impl Sweep {
 
     /// Keeps what `sweep_runs` has answered for the runs of a task.
     fn put(&self, py: Python<'_>, at: usize, answers: Vec<String>) -> PyResult<()> {
-        let (left, mut names) = (self.left()?, Names::default());
+        let left = self.left()?;
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(answers.len());
         for text in answers {
             let answer: Option<Answer> = serde_json::from_str(&text).ok();
-            match answer.and_then(|answer| names.outcome(answer)) {
+            // Each answer stands for itself, because they may come of several processes.
+            match answer.and_then(|answer| Names::default().outcome(answer)) {
                 Some(outcome) => outcomes.push(outcome),
                 None => return Err(PyRuntimeError::new_err(format!("this is no answer of a worker: {text}"))),
             }
@@ -318,8 +325,7 @@ pub fn sweep_runs(
     if let Some(error) = interrupted {
         return Err(error);
     }
-    let mut names = Names::default();
-    outcomes.map_err(failed)?.into_iter().map(|outcome| json(&names.answer(outcome))).collect()
+    outcomes.map_err(failed)?.into_iter().map(|outcome| json(&Names::default().answer(outcome))).collect()
 }
 
 /// The answer for a run that has no figures, for this reason.

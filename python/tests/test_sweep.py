@@ -113,13 +113,15 @@ def children() -> list[int]:
 
 
 def test_workers_that_die_change_nothing(case, tmp_path):
+    case.write_text(CASE.replace('"1s"', '"20s"'))
     grid, words = {"rate": "1..3Mbit/s:5"}, {"samples": 60, "chunk": 5, "most_events": 10**9}
     altq.sweep(case, grid, out=tmp_path / "whole", **words)
     killed, over = [], threading.Event()
     before = set(children())
 
     def kill():
-        while not over.wait(0.1):
+        # Time enough for a worker to start, and few enough that no run counts as one that kills.
+        while not over.wait(1.0) and len(killed) < 6:
             for pid in set(children()) - before:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -153,7 +155,10 @@ def test_control_c_ends_it(case, tmp_path):
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
     child = Path(f"/proc/{process.pid}/task")
     end = time.monotonic() + 30
-    while not any((each / "children").read_text() for each in child.iterdir()):
+    while True:
+        lists = [each / "children" for each in child.iterdir()]
+        if any(each.read_text() for each in lists if each.exists()):
+            break
         assert time.monotonic() < end
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -203,8 +208,11 @@ class FakeRay:
             def as_instanceof_cause(self):
                 return self.args[0]
 
-    class WorkerCrashedError(exceptions.RayError):
-        pass
+        class WorkerCrashedError(RayError):
+            pass
+
+        class RaySystemError(RayError):
+            pass
 
     def __init__(self, loses) -> None:
         self.loses, self.calls, self.most, self.open = loses, [], 0, 0
@@ -242,7 +250,7 @@ class FakeRay:
         function, args = self.calls[ref]
         self.open -= 1
         if self.loses(args[1]):
-            raise self.WorkerCrashedError
+            raise self.exceptions.WorkerCrashedError
         return function(*args)
 
     def cancel(self, ref, force):

@@ -8,7 +8,7 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use crate::commands::{bench, check, experiments, run, top, traffic, verify};
+use crate::commands::{bench, check, experiments, top, traffic, verify};
 
 /// Set, it has the files written instead of compared.
 const WRITE: &str = "ALTQ_WRITE_SCHEMAS";
@@ -50,7 +50,7 @@ fn all() -> BTreeMap<&'static str, Schema> {
         ("altq.rsvp-paths/1", of::<altq_rsvpd::document::Paths>()),
         ("altq.rsvp-reservations/1", of::<altq_rsvpd::document::Reservations>()),
         ("altq.runs/1", of::<altq_control::runs::Runs>()),
-        ("altq.stat/1", of::<run::Stat>()),
+        ("altq.stat/1", of::<altq_control::stat::Stat>()),
         ("altq.status/1", of::<altq_control::document::Status>()),
         ("altq.subscribers/1", of::<altq_control::document::Subscribers>()),
         ("altq.sweep/1", of::<altq_sweep::gather::Summary>()),

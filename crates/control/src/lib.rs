@@ -10,7 +10,7 @@
 //! change and go while packets are queued. It returns changes, which its caller makes in the links.
 //! [`change`] keeps which policy runs, and which one comes back if nobody confirms the change;
 //! [`schedule`] decides which one a time of the week asks for. [`runs`] describes what runs, for
-//! the command that compares it with a policy.
+//! the command that compares it with a policy. [`stat`] is the document of what classes have done.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod roster;
 pub mod runs;
 pub mod schedule;
 pub mod server;
+pub mod stat;
 pub mod supervision;
 pub mod tap;
 mod words;

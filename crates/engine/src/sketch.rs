@@ -21,8 +21,10 @@ pub struct Sketch {
     max: Nanos,
 }
 
-/// A sketch that stores only the buckets with values. For keeping many sketches of few values each.
-#[derive(Clone, Debug, Default)]
+/// A sketch that stores only the buckets with values: for keeping many sketches of few values each,
+/// and, with the feature `serde`, for sending them to where they are merged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Packed {
     /// Buckets with values, and their counts.
     counts: Box<[(u16, u32)]>,
@@ -35,6 +37,16 @@ impl Packed {
     /// Bytes of memory held, without the struct itself.
     pub fn memory(&self) -> usize {
         size_of_val(&*self.counts)
+    }
+
+    /// True if its figures can belong together. To be asked of one that came from elsewhere: sums
+    /// of such sketches do not overflow.
+    pub fn is_sound(&self) -> bool {
+        let ascending = self.counts.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let known = self.counts.last().is_none_or(|(at, _)| usize::from(*at) < BUCKETS);
+        let counted: u64 = self.counts.iter().map(|(_, count)| u64::from(*count)).sum();
+        let most = u128::from(self.count) * u128::from(self.max);
+        ascending && known && counted <= self.count && self.count < 1 << 53 && self.sum <= most
     }
 
     /// Number of values.
@@ -86,8 +98,8 @@ impl Sketch {
                 *our = our.saturating_add(*count);
             }
         }
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
@@ -110,8 +122,8 @@ impl Sketch {
         for (our, their) in ours.iter_mut().zip(theirs.iter()) {
             *our = our.saturating_add(*their);
         }
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
     }
 
@@ -220,6 +232,17 @@ mod tests {
         packed.merge_packed(&a.packed());
         packed.merge_packed(&b.packed());
         packed.merge_packed(&Sketch::default().packed());
+        let sound = Packed { counts: Box::new([(3, 1), (9, 2)]), count: 3, sum: 21, max: 9 };
+        assert!(sound.is_sound() && Packed::default().is_sound() && a.packed().is_sound());
+        for wrong in [
+            Packed { counts: Box::new([(9, 1), (3, 2)]), ..sound.clone() },
+            Packed { counts: Box::new([(u16::MAX, 1)]), ..sound.clone() },
+            Packed { count: 2, ..sound.clone() },
+            Packed { count: u64::MAX, ..sound.clone() },
+            Packed { sum: 28, ..sound.clone() },
+        ] {
+            assert!(!wrong.is_sound(), "{wrong:?}");
+        }
         a.merge(&b);
         for sum in [&a, &packed] {
             for per_cent in [1.0, 50.0, 99.0] {

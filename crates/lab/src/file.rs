@@ -69,21 +69,20 @@ fn repeated<'a>(
     again: u32,
     mut run: impl FnMut() -> anyhow::Result<ColumnResult<'a>>,
 ) -> anyhow::Result<ColumnResult<'a>> {
-    let (mut ran, mut first) = (run()?, None);
+    let (mut ran, mut first, mut times) = (run()?, None, 0);
     for time in 1..=again {
         if !ran.disturbed {
             break;
         }
         first = first.or_else(|| ran.invalid.first().cloned());
+        times = time;
         ran = run()?;
-        if let (false, Some(first)) = (ran.disturbed, &first) {
-            ran.notes.push(repeat_note(time, first));
-        }
     }
+    ran.notes.extend(first.map(|first| repeat_note(times, &first)));
     Ok(ran)
 }
 
-/// The note on a run that was repeated so often, and was not disturbed then.
+/// The note on a run that was repeated so often.
 pub fn repeat_note(times: u32, first: &str) -> String {
     let ordinal = match times + 1 {
         2 => "second".into(),

@@ -4,9 +4,10 @@
 mod schedule;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use altq_config::{Language, literal};
+use altq_config::{Language, STANDARD_INPUT, literal};
 use altq_control::change::{Entry, Guard, What};
 use altq_control::client::{Client, NoFields};
 use altq_control::request::change::{Applied, Apply, History, Safe};
@@ -150,13 +151,16 @@ impl Args {
             print_findings(&refused, &policy.sources, false);
             return None;
         }
-        let path = std::path::absolute(&file.file).unwrap_or_else(|_| file.file.clone());
+        let name = match file.file.as_path() {
+            file if file == Path::new("-") => STANDARD_INPUT.to_owned(),
+            file => std::path::absolute(file).unwrap_or_else(|_| file.to_owned()).display().to_string(),
+        };
         let written = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
         let language = file.language.or_else(|| Language::of(&file.file, written));
         // A policy of several files is sent as one text.
         let text = if policy.sources.texts.len() > 1 { altq_config::print(&policy).text } else { written.to_owned() };
         Some(Apply {
-            name: path.display().to_string(),
+            name,
             language: language.unwrap_or(Language::Native).name().to_owned(),
             text,
             link: self.link.clone(),

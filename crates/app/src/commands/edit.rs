@@ -211,6 +211,10 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
         Some(file) => file.clone(),
         None => PathBuf::from(&running.file),
     };
+    if args.file.is_none() && file.file_name() == Some("-".as_ref()) {
+        eprintln!("altq save: altq was started with a policy on standard input; `altq save FILE.altq` says where");
+        return Ok(Exit::Refused);
+    }
     if fs::read_to_string(&file).is_ok_and(|text| text == running.text) {
         eprintln!("altq save: {} has it already", file.display());
         return Ok(Exit::Ok);

@@ -50,8 +50,6 @@ use heart::{Told, Wire};
 use keep::Keep;
 use listen::{Opened, Wanted};
 use live::{Known, Live};
-#[cfg(test)]
-pub use stat::Stat;
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -519,7 +517,7 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Opti
         news = 0;
         let shown: Vec<_> = shown.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         if args.json {
-            serde_json::to_writer(&mut out, &stat::Stat::of(&shown)).map_err(io::Error::from)?;
+            serde_json::to_writer(&mut out, &stat::of(&shown)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
         } else {
             let last = shown.iter().all(|(_, snapshot)| snapshot.last);

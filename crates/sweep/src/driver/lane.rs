@@ -210,7 +210,10 @@ impl Lane {
         let Some((mut to, from)) = pipes else {
             return Err(SweepError::Worker(io::Error::other("it has no pipes")));
         };
-        lock(&self.state).child = Some(child);
+        let mut state = lock(&self.state);
+        // What became of the worker before says nothing about this one.
+        (state.child, state.overdue) = (Some(child), false);
+        drop(state);
         // If it cannot be told, it is found dead at the first question.
         let _ = send(&mut to, ask.job);
         Ok(Talk { to, from: BufReader::new(from), names: Names::default() })

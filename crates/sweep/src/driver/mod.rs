@@ -83,21 +83,10 @@ impl Work<'_> {
     fn all(&self) -> Result<(), SweepError> {
         let count = self.options.jobs.clamp(1, 1024).min(self.left.open());
         let lanes: Vec<Lane> = (0..count).map(|_| Lane::default()).collect();
-        let (ends, left) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(count));
+        let ends = &AtomicBool::new(false);
         thread::scope(|scope| {
-            for lane in &lanes {
-                let (ends, left) = (&ends, &left);
-                scope.spawn(move || {
-                    let mut talk = None;
-                    if let Err(error) = self.lane(lane, &mut talk, ends) {
-                        lock(&self.failed).get_or_insert(error);
-                        ends.store(true, Ordering::Relaxed);
-                    }
-                    lane.close(&mut talk);
-                    left.fetch_sub(1, Ordering::Release);
-                });
-            }
-            while left.load(Ordering::Acquire) > 0 {
+            let threads: Vec<_> = lanes.iter().map(|lane| scope.spawn(move || self.work(lane, ends))).collect();
+            while !threads.iter().all(|thread| thread.is_finished()) {
                 if (self.options.stopped)() {
                     ends.store(true, Ordering::Relaxed);
                 }
@@ -115,6 +104,16 @@ impl Work<'_> {
             Some(error) => Err(error),
             None => Ok(()),
         }
+    }
+
+    /// Does tasks with a worker of its own. The first error ends all lanes.
+    fn work(&self, lane: &Lane, ends: &AtomicBool) {
+        let mut talk = None;
+        if let Err(error) = self.lane(lane, &mut talk, ends) {
+            lock(&self.failed).get_or_insert(error);
+            ends.store(true, Ordering::Relaxed);
+        }
+        lane.close(&mut talk);
     }
 
     /// Does tasks until there is none left.

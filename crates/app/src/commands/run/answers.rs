@@ -19,7 +19,7 @@ use altq_engine::units::{Rate, SECOND};
 
 use super::heart::Wire;
 use super::live::{Live, Shown, State};
-use super::stat::{Stat, path, state};
+use super::stat::{self, path, state};
 use super::table;
 use super::taps::Taps;
 use super::{apply, monitors, reservations};
@@ -108,7 +108,7 @@ impl Answers {
         }
         let links: Vec<_> = of.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         let made = match &form {
-            Form::Json => document(&Stat::of(&links))?,
+            Form::Json => document(&stat::of(&links))?,
             Form::Table { width } => {
                 let width = width.map_or(WIDTH, usize::from);
                 let text = table::draw(&links, table::Screen::Plain, false, Some(width));
