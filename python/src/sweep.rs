@@ -297,12 +297,7 @@ static HAND: Mutex<Option<(String, Hand)>> = Mutex::new(None);
 /// answer for each. A run that kills its process is tried again, and is an error in the end.
 #[pyfunction]
 #[pyo3(signature = (job, runs, timeout_s=None))]
-pub fn sweep_runs(
-    py: Python<'_>,
-    job: String,
-    runs: Vec<String>,
-    timeout_s: Option<f64>,
-) -> PyResult<Vec<String>> {
+pub fn sweep_runs(py: Python<'_>, job: String, runs: Vec<String>, timeout_s: Option<f64>) -> PyResult<Vec<String>> {
     let interpreter = interpreter(py)?;
     let timeout = timeout_s.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|error| PyValueError::new_err(error.to_string()))?;

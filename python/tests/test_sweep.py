@@ -113,15 +113,15 @@ def children() -> list[int]:
 
 
 def test_workers_that_die_change_nothing(case, tmp_path):
-    case.write_text(CASE.replace('"1s"', '"20s"'))
-    grid, words = {"rate": "1..3Mbit/s:5"}, {"samples": 60, "chunk": 5, "most_events": 10**9}
+    case.write_text(CASE.replace('"1s"', '"400s"'))
+    grid, words = {"rate": "1..3Mbit/s:5"}, {"samples": 40, "chunk": 5, "most_events": 10**9}
     altq.sweep(case, grid, out=tmp_path / "whole", **words)
     killed, over = [], threading.Event()
     before = set(children())
 
     def kill():
         # Time enough for a worker to start, and few enough that no run counts as one that kills.
-        while not over.wait(1.0) and len(killed) < 6:
+        while not over.wait(0.5) and len(killed) < 6:
             for pid in set(children()) - before:
                 try:
                     os.kill(pid, signal.SIGKILL)
