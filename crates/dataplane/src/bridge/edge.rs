@@ -109,7 +109,8 @@ impl Edge for OneWay {
                 }
                 // Memory was short. The kernel keeps the frame or counts it as missed.
                 Some(libc::ENOMEM | libc::ENOBUFS) => Ok(true),
-                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.ends.down()),
+                // It is told once. Frames come again when the interface is up again.
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => self.ends.down().map(|_| true),
                 _ => Err(Error::of("receiving", error)),
             },
         }
@@ -139,7 +140,12 @@ impl Edge for OneWay {
                         self.counters.refused += 1;
                         done += 1;
                     }
-                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.ends.down()),
+                    // As if its queue were full, until it is up again.
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        self.counters.blocked += 1;
+                        let again = self.ends.down()?;
+                        return Ok(Sent { done, blocked: Some(Blocked::Until(again)) });
+                    }
                     _ => return Err(Error::of("sending", error)),
                 },
             }
@@ -158,10 +164,10 @@ impl Edge for OneWay {
         ];
         wait(&mut watched, now, deadline.unwrap_or(Nanos::MAX).min(self.ends.look_at()), self.spin)?;
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
-        // An error on the sending socket ends the loop, because polling the socket again would
-        // return at once.
+        // Polling the socket again would return at once until its error has been read.
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
-            return Err(self.ends.down());
+            self.sender.take_error();
+            self.ends.down()?;
         }
         Ok(Woken { frames: !receiver.is_empty(), stop: !stop.is_empty() && self.stop.ends() })
     }

@@ -1,4 +1,6 @@
-//! The two interfaces of a direction, and whether they still carry frames.
+//! The two interfaces of a direction, and whether they still exist. One that goes down, or whose
+//! cable is pulled, is waited for: its sockets work again once it is back. One that is gone ends the
+//! direction.
 
 use std::time::Duration;
 
@@ -8,8 +10,10 @@ use crate::error::Error;
 use crate::sys::interface::{Interface, State};
 use crate::sys::wait::now;
 
-/// Time between two checks that the interfaces still carry frames.
+/// Time between two checks that the interfaces still exist.
 const LOOK: Nanos = SECOND / 2;
+/// Time after which sending is tried again at an interface that is down.
+const DOWN: Nanos = SECOND / 20;
 /// How long the kernel may take to remove an interface after setting it down. The loop answers
 /// nothing meanwhile, so this is less than a supervisor waits for an answer.
 const GOING: Duration = Duration::from_millis(50);
@@ -21,11 +25,13 @@ pub(super) struct Ends {
     /// Where they leave.
     pub to: Interface,
     look_at: Nanos,
+    /// One was found down, and neither has been seen up since.
+    down: bool,
 }
 
 impl Ends {
     pub fn new(from: Interface, to: Interface) -> Ends {
-        Ends { from, to, look_at: now() }
+        Ends { from, to, look_at: now(), down: false }
     }
 
     /// When to check them again.
@@ -33,8 +39,8 @@ impl Ends {
         self.look_at
     }
 
-    /// Checks at intervals that both interfaces carry frames. The error says which one does not.
-    /// True if it was time for a check.
+    /// Checks at intervals that both interfaces exist. The error says which one does not. True if it
+    /// was time for a check.
     pub fn look_if_due(&mut self, now: Nanos) -> Result<bool, Error> {
         let due = now >= self.look_at;
         if due {
@@ -45,25 +51,29 @@ impl Ends {
 
     fn look(&mut self) -> Result<(), Error> {
         self.look_at = now() + LOOK;
-        check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
+        let states = [self.from.state(), self.to.state()];
+        if let Some((_, interface)) =
+            states.iter().zip([&self.from, &self.to]).find(|(state, _)| **state == State::Gone)
+        {
+            return Err(Error::Interface { name: interface.name.clone(), state: "is gone" });
+        }
+        self.down &= states.contains(&State::Down);
+        Ok(())
+    }
+
+    /// A call failed because an interface is down or gone. Returns when to try again.
+    ///
+    /// # Errors
+    /// [`Error::Interface`]: it is gone.
+    pub fn down(&mut self) -> Result<Nanos, Error> {
+        if !self.down {
             // An interface that is being removed goes down first. After a short wait its state
             // shows whether it is only down, or gone.
             std::thread::sleep(GOING);
-            check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
-        })
-    }
-
-    /// The error for a call that failed because an interface is down or gone.
-    pub fn down(&mut self) -> Error {
-        match self.look() {
-            Err(error) => error,
-            // It was down only for a moment. But frames were lost without being counted, and a
-            // packet socket is no longer bound to the interface.
-            Ok(()) => Error::Interface {
-                name: self.from.name.clone(),
-                state: "went down while the bridge ran; start it again",
-            },
+            self.down = true;
         }
+        self.look()?;
+        Ok(now() + DOWN)
     }
 }
 

@@ -238,6 +238,12 @@ impl Sender {
         Ok(Sender { socket, messages: Messages::new() })
     }
 
+    /// Forgets an error that the kernel keeps for the socket, as when its interface went down.
+    pub fn take_error(&mut self) {
+        // Whatever it was, the next call that fails says it again.
+        let _ = rustix::net::sockopt::socket_error(&self.socket);
+    }
+
     /// Sends frames in order, at most [`BATCH`], without waiting. Returns how many were sent, at
     /// least 1.
     ///

@@ -179,7 +179,8 @@ impl RingWay {
                     Ok(()) | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {}
                     // `wait` reports it.
                     Err((Some(libc::EOPNOTSUPP), _)) => {}
-                    Err((Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV), _)) => return Err(self.ends.down()),
+                    // The slots are in the ring. The device takes them when it is up again.
+                    Err((Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV), _)) => _ = self.ends.down()?,
                     Err((_, error)) => return Err(Error::of("receiving by AF_XDP", error)),
                 }
             }
@@ -188,8 +189,9 @@ impl RingWay {
         Ok(all)
     }
 
-    /// Makes the kernel take frames from the send ring, as many as it can.
-    fn hand_over(&mut self) -> Result<(), Error> {
+    /// Makes the kernel take frames from the send ring, as many as it can. Returns when to try again
+    /// if the interface is down.
+    fn hand_over(&mut self) -> Result<Option<Nanos>, Error> {
         let mut left = self.outgoing.frames.pending();
         // A driver with zero-copy takes frames by itself, and indicates if it must be woken.
         // Otherwise the kernel takes some frames with each call.
@@ -197,7 +199,7 @@ impl RingWay {
             match self.outgoing.wake() {
                 // EBUSY: the device dropped one, which its own statistics count.
                 Ok(()) | Err(Errno::AGAIN | Errno::BUSY | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => {}
-                Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => return Err(self.ends.down()),
+                Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => return self.ends.down().map(Some),
                 Err(error) => return Err(Error::of("sending by AF_XDP", error.into())),
             }
             let still = self.outgoing.frames.pending();
@@ -206,7 +208,7 @@ impl RingWay {
             }
             left = still;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// At intervals, checks whether the interfaces still carry frames, and up to which length.
@@ -269,7 +271,7 @@ impl Edge for RingWay {
             self.offered += 1;
         }
         self.outgoing.frames.publish();
-        self.hand_over()?;
+        let down = self.hand_over()?;
         // The loop keeps frames that the kernel has not taken yet, and offers them again, so that
         // the backlog stays in the queues. A driver with zero-copy takes everything in the ring.
         let left = if self.zero_copy { 0 } else { self.outgoing.frames.pending() as usize };
@@ -282,7 +284,7 @@ impl Edge for RingWay {
         self.counters.blocked += 1;
         let now = now();
         self.look_if_due(now)?;
-        Ok(Sent { done, blocked: Some(Blocked::Until(now + RETRY)) })
+        Ok(Sent { done, blocked: Some(Blocked::Until(down.unwrap_or(now + RETRY))) })
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
