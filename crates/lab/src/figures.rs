@@ -33,6 +33,16 @@ pub struct Figures<'a> {
     pub framed: bool,
 }
 
+/// How often meters are read to know when something was delivered.
+const OFTEN: Duration = Duration::from_millis(250);
+
+/// The moments at which meters must be read so that a flow that stands still is told from one that
+/// does not: what is found is at most [`OFTEN`] longer than what was.
+pub fn deliveries(case: &Case) -> impl Iterator<Item = Duration> {
+    let end = nanos(case.duration);
+    (1_u32..).map_while(move |at| OFTEN.checked_mul(at).filter(|moment| *moment < end))
+}
+
 impl Figures<'_> {
     /// A flow's readings at the edges of a window, and the time between them.
     fn edges(&self, flow: usize, from: Duration, to: Duration) -> Option<(Reading, Reading, Duration)> {
@@ -68,8 +78,8 @@ impl Figures<'_> {
     }
 
     /// The longest time for which a flow had something to send and nothing of it was delivered.
-    /// Deliveries are known by the readings; the last one before a reading is known to the
-    /// nanosecond.
+    /// Deliveries are known by the readings ([`deliveries`]); the last one before a reading is known
+    /// to the nanosecond.
     fn standstill(&self, at: usize, flow: &Flow) -> Option<Standstill> {
         let mut watch = Watch::default();
         let span = |time: Duration| time.as_nanos() as u64;

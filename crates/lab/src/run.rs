@@ -15,7 +15,7 @@ use altq_engine::Change;
 use altq_engine::spec::{ClassId, Timer};
 use anyhow::{Context, anyhow};
 
-use super::figures::{Figures, nanos};
+use super::figures::{self, Figures, nanos};
 use super::generator::Kind;
 use super::measure::{self, Run, TimedAction};
 use super::prepared::{Prepared, of_engine};
@@ -233,7 +233,7 @@ impl Prepared<'_> {
             true => Err(anyhow!("altq's bridge ended before the run was over")),
             false => Ok(()),
         };
-        let moments = self.moments(case, series::moments(case, bins));
+        let moments = self.moments(case, series::moments(case, bins).chain(figures::deliveries(case)));
         let progress = self.progress.as_deref();
         progress.into_iter().for_each(|progress| progress.set_doing(title));
         let clock = (nanos(case.warmup), self.column.timer);
