@@ -313,7 +313,7 @@ def sweep_worker() -> None:
     """A worker process: takes runs on standard input until that ends."""
 
 def sweep_runs(job: str, runs: list[str], timeout_s: float | None = None) -> list[str]:
-    """Does runs in a process of their own, and returns the answer for each."""
+    """Does runs in a process of their own. A text for each of ``runs``, with a line for each run."""
 
 def sweep_error(why: str) -> str:
     """The answer for a run that has no figures, for this reason."""

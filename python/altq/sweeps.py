@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -26,6 +27,10 @@ _LOST = (
     "ObjectLostError",
 )
 """What Ray says where a process or a host is gone."""
+_CALL_S = 0.5
+"""How long a call of Ray is to take."""
+_MOST = 1000
+"""The most tasks of a call."""
 _WAIT_S = 1.0
 """How often the driver looks whether the cluster has grown."""
 
@@ -81,30 +86,31 @@ def sweep(
 ) -> Sweep | None:
     """Runs a case with many values, each with many seeds, as ``altq sweep`` does.
 
-    ``case``: a case, or the path of one. ``grid``: values of the case by name; each is one value, a
-    list of values, or a text such as ``"2..20Mbit/s:10"``; the points are all combinations, the last
-    name changing fastest. ``table``: points that are no grid: the path of a CSV file, or a dict of
-    values for each.
+    ``case``: a case, or the path of one. ``grid``: values of the case by name; each is one value,
+    a list of values, or a text such as ``"2..20Mbit/s:10"``; the points are all combinations, the
+    last name changing fastest. ``table``: points that are no grid: the path of a CSV file, or a
+    dict of values for each.
 
-    ``samples``: runs of each point. ``seed``: that of the first; each has the seed after that of the
-    one before. ``until``: rules such as ``"ci95(voice.p99) < 1%"``; a point ends once all of them
-    hold, after ``samples`` runs at the latest. ``figures``: the figures to keep, with ``*`` and
-    ``?``. ``show``: those of the summary. ``row``, ``column``: only these of the case.
+    ``samples``: runs of each point. ``seed``: that of the first; each has the seed after that of
+    the one before. ``until``: rules such as ``"ci95(voice.p99) < 1%"``; a point ends once all of
+    them hold, after ``samples`` runs at the latest. ``figures``: the figures to keep, with ``*``
+    and ``?``. ``show``: those of the summary. ``row``, ``column``: only these of the case.
 
-    ``out``: the folder of the results; what is there already is not run again. Without it nothing is
-    kept. ``shard="17/400"`` does one part of the work, and returns ``None``; once all are done the
-    call without it returns the whole.
+    ``out``: the folder of the results; what is there already is not run again. Without it nothing
+    is kept. ``shard="17/400"`` does one part of the work, and returns ``None``; once all are done
+    the call without it returns the whole.
 
     ``jobs``: worker processes of this host, one per processor if it is left out. ``ray``: runs on
-    Ray instead: ``True`` for a cluster that is connected, or else one that Ray starts here; a text is
-    the address of a cluster, a dict has arguments of ``ray.init``. The case must have the same path
-    on all hosts, and altq must be installed there. The results are the same bytes either way.
+    Ray instead: ``True`` for a cluster that is connected, or else one that Ray starts here; a
+    text is the address of a cluster, a dict has arguments of ``ray.init``. The case must have the
+    same path on all hosts, and altq must be installed there. The results are the same bytes
+    either way.
 
     ``chunk``: runs that go to a process at once, after which rules are looked at (100; with rules
-    20). ``timeout_s``: the longest that a run may take; one that takes longer twice is a row with an
-    error, as is one that kills its process three times. ``most_events``: the most events of a run,
-    the same on every host. ``again``: does again what failed. ``progress``: shows on standard error
-    how far it is, or calls a function with the runs that are done, and all runs.
+    20). ``timeout_s``: the longest that a run may take; one that takes longer twice is a row with
+    an error, as is one that kills its process three times. ``most_events``: the most events of a
+    run, the same on every host. ``again``: does again what failed. ``progress``: shows on
+    standard error how far it is, or calls a function with the runs that are done, and all runs.
 
     Raises :class:`CaseError` if case, values or rules are wrong. Ctrl-C ends it; with ``out`` the
     same call goes on where it was.
@@ -141,7 +147,8 @@ def sweep(
             if ray is None or ray is False:
                 todo.run(jobs or len(os.sched_getaffinity(0)), told)
             else:
-                _on_ray(todo, ray, timeout_s, told)
+                # Rules are looked at task by task.
+                _on_ray(todo, ray, timeout_s, not until, told)
         finally:
             if isinstance(told, _Line):
                 told.end()
@@ -191,15 +198,28 @@ class _Line:
             sys.stderr.write("\n")
 
 
-def _remote(job: str, runs: list[str], timeout_s: float | None) -> list[str]:
-    """Does runs in a process of Ray: in a process below it, so that a run can kill only that."""
-    return _altq.sweep_runs(job, runs, timeout_s)
+def _remote(job: str, runs: list[str], timeout_s: float | None) -> tuple[list[str], float]:
+    """Does runs in a process of Ray: in a process below it, so that a run can kill only that. A text
+    of answers for each, and the seconds that it took."""
+    begun = time.monotonic()
+    return _altq.sweep_runs(job, runs, timeout_s), time.monotonic() - begun
+
+
+@dataclass
+class _Item:
+    """Runs that are asked for together, and what is to be done with the answers."""
+
+    runs: list[str]
+    count: int
+    keep: Callable[[list[str]], None]
+    tries: int = 0
 
 
 def _on_ray(
     todo: _altq.Sweep,
     where: bool | str | Mapping[str, Any],
     timeout_s: float | None,
+    batches: bool,
     told: Callable[[int, int], None] | None,
 ) -> None:
     try:
@@ -217,18 +237,21 @@ def _on_ray(
             words = dict(where)
         ray.init(**words)
     try:
-        _Cluster(ray, todo, timeout_s, told).run()
+        _Cluster(ray, todo, timeout_s, batches, told).run()
     finally:
         if started:
             ray.shutdown()
 
 
 class _Cluster:
-    """Hands the tasks of a sweep to Ray: two for each processor of the cluster at a time, so that
-    none waits for work and the queue stays short. What a lost process or host had begun is done
-    again."""
+    """Hands the tasks of a sweep to Ray: two calls for each processor of the cluster at a time, so
+    that none waits for work and the queue stays short; and in each call as many tasks as take about
+    half a second, so that calls cost little. What a lost process or host had begun is done again.
+    """
 
-    def __init__(self, ray: Any, todo: _altq.Sweep, timeout_s: float | None, told: Any) -> None:
+    def __init__(
+        self, ray: Any, todo: _altq.Sweep, timeout_s: float | None, batches: bool, told: Any
+    ) -> None:
         self.ray, self.todo, self.timeout_s, self.told = ray, todo, timeout_s, told
         # Tries are counted here, because Ray's own do not tell runs apart.
         self.remote = ray.remote(max_retries=0, num_cpus=1)(_remote)
@@ -236,7 +259,8 @@ class _Cluster:
         self.lost = tuple(
             getattr(ray.exceptions, name) for name in _LOST if hasattr(ray.exceptions, name)
         )
-        self.flying: dict[Any, tuple[Callable[[list[str]], None], list[str], int]] = {}
+        self.batches, self.batch = batches, 1
+        self.flying: dict[Any, list[_Item]] = {}
         self.done, self.whole = todo.begin()
         self._tell(0)
 
@@ -252,19 +276,21 @@ class _Cluster:
     def _fill(self) -> bool:
         room = 2 * max(1, int(self.ray.cluster_resources().get("CPU", 1)))
         while len(self.flying) < room:
-            task = self.todo.next()
-            if task is None:
+            items = []
+            while len(items) < self.batch and (task := self.todo.next()) is not None:
+                at, count, in_vain = task
+                if in_vain:
+                    self._tell(count)
+                else:
+                    items.append(_Item(self.todo.runs(at), count, self._keeper(at, count)))
+            if not items:
                 break
-            at, runs, in_vain = task
-            if in_vain:
-                self._tell(runs)
-                continue
-            self._send(self.todo.runs(at), self._keeper(at, runs), 0)
+            self._send(items)
         return bool(self.flying)
 
-    def _send(self, runs: list[str], keep: Callable[[list[str]], None], tries: int) -> None:
-        ref = self.remote.remote(self.job, runs, self.timeout_s)
-        self.flying[ref] = (keep, runs, tries)
+    def _send(self, items: list[_Item]) -> None:
+        runs = [text for item in items for text in item.runs]
+        self.flying[self.remote.remote(self.job, runs, self.timeout_s)] = items
 
     def _keeper(self, at: int, count: int) -> Callable[[list[str]], None]:
         def keep(answers: list[str]) -> None:
@@ -276,40 +302,51 @@ class _Cluster:
     def _take(self) -> None:
         ready, _ = self.ray.wait(list(self.flying), num_returns=1, timeout=_WAIT_S)
         for ref in ready:
-            keep, runs, tries = self.flying.pop(ref)
+            items = self.flying.pop(ref)
             try:
-                answers = self.ray.get(ref)
+                answers, seconds = self.ray.get(ref)
             except self.ray.exceptions.RayTaskError as error:
                 # The task itself raised: an error of altq, or of how it is installed there.
                 raise error.as_instanceof_cause() from None
             except self.lost as error:
-                self._lost(keep, runs, tries + 1, type(error).__name__)
-            else:
-                keep(answers)
+                self._lost(items, type(error).__name__)
+                continue
+            if self.batches:
+                fit = int(_CALL_S * len(items) / max(seconds, 1e-6))
+                self.batch = max(1, min(fit, 2 * self.batch, _MOST))
+            at = 0
+            for item in items:
+                item.keep(answers[at : at + len(item.runs)])
+                at += len(item.runs)
 
-    def _lost(
-        self, keep: Callable[[list[str]], None], runs: list[str], tries: int, how: str
-    ) -> None:
-        """The process or the host is gone. Runs that have lost some of them are tried one by one."""
-        if tries < _TRIES:
-            self._send(runs, keep, tries)
+    def _lost(self, items: list[_Item], how: str) -> None:
+        """The process or the host is gone. Each task is tried again alone; one that has lost some
+        of them, run by run."""
+        if len(items) > 1:
+            for item in items:
+                self._send([item])
             return
-        single = [one for some in runs for one in _altq.sweep_split(some)]
-        if len(single) == 1:
-            keep([_altq.sweep_error(f"it killed its worker process {_TRIES} times: {how}")])
+        item = items[0]
+        item.tries += 1
+        if item.tries < _TRIES:
+            self._send([item])
             return
+        if item.count == 1:
+            item.keep([_altq.sweep_error(f"it killed its worker process {_TRIES} times: {how}")])
+            return
+        single = [one for some in item.runs for one in _altq.sweep_split(some)]
         answers: dict[int, list[str]] = {}
 
         def part(place: int) -> Callable[[list[str]], None]:
             def keep_part(answer: list[str]) -> None:
                 answers[place] = answer
                 if len(answers) == len(single):
-                    keep([text for at in range(len(single)) for text in answers[at]])
+                    item.keep([text for at in range(len(single)) for text in answers[at]])
 
             return keep_part
 
         for place, one in enumerate(single):
-            self._send([one], part(place), 0)
+            self._send([_Item([one], 1, part(place))])
 
     def _tell(self, runs: int) -> None:
         self.done += runs

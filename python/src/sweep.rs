@@ -219,16 +219,15 @@ impl Sweep {
         left.task(at).into_iter().flat_map(|task| self.plan.runs_of(task)).map(|runs| json(&runs)).collect()
     }
 
-    /// Keeps what `sweep_runs` has answered for the runs of a task.
+    /// Keeps what `sweep_runs` has answered for the runs of a task: texts with a line for each run.
     fn put(&self, py: Python<'_>, at: usize, answers: Vec<String>) -> PyResult<()> {
-        let left = self.left()?;
+        let (left, mut names) = (self.left()?, Names::default());
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(answers.len());
-        for text in answers {
-            let answer: Option<Answer> = serde_json::from_str(&text).ok();
-            // Each answer stands for itself, because they may come of several processes.
-            match answer.and_then(|answer| Names::default().outcome(answer)) {
+        for line in answers.iter().flat_map(|text| text.lines()) {
+            let answer: Option<Answer> = serde_json::from_str(line).ok();
+            match answer.and_then(|answer| names.outcome(answer)) {
                 Some(outcome) => outcomes.push(outcome),
-                None => return Err(PyRuntimeError::new_err(format!("this is no answer of a worker: {text}"))),
+                None => return Err(PyRuntimeError::new_err(format!("this is no answer of a worker: {line}"))),
             }
         }
         let runs = left.task(at).map_or(0, |task| task.runs());
@@ -293,8 +292,9 @@ pub fn sweep_worker(py: Python<'_>) -> PyResult<()> {
 /// The worker process that this process has, for the job that it does.
 static HAND: Mutex<Option<(String, Hand)>> = Mutex::new(None);
 
-/// Does runs of a sweep in a process of their own, which is kept for the next call, and returns the
-/// answer for each. A run that kills its process is tried again, and is an error in the end.
+/// Does runs of a sweep in a process of their own, which is kept for the next call. Returns a text
+/// for each of `runs`, with a line for each run. A run that kills its process is tried again, and is
+/// an error in the end.
 #[pyfunction]
 #[pyo3(signature = (job, runs, timeout_s=None))]
 pub fn sweep_runs(py: Python<'_>, job: String, runs: Vec<String>, timeout_s: Option<f64>) -> PyResult<Vec<String>> {
@@ -320,7 +320,14 @@ pub fn sweep_runs(py: Python<'_>, job: String, runs: Vec<String>, timeout_s: Opt
     if let Some(error) = interrupted {
         return Err(error);
     }
-    outcomes.map_err(failed)?.into_iter().map(|outcome| json(&Names::default().answer(outcome))).collect()
+    let mut outcomes = outcomes.map_err(failed)?.into_iter();
+    let texts = all.iter().map(|runs| {
+        // Each text is understood alone.
+        let mut names = Names::default();
+        let lines = outcomes.by_ref().take(runs.count as usize).map(|outcome| json(&names.answer(outcome)));
+        Ok(lines.collect::<PyResult<Vec<_>>>()?.join("\n"))
+    });
+    texts.collect()
 }
 
 /// The answer for a run that has no figures, for this reason.

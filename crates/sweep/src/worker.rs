@@ -30,9 +30,10 @@ pub struct Answer {
     error: Option<String>,
 }
 
-/// Makes answers of outcomes, and outcomes of answers. Both ends keep the names of the last one.
+/// Makes answers of outcomes, and outcomes of answers. Both ends keep the names of the last one. The
+/// first one has its names, so whoever begins anew in the middle is understood.
 #[derive(Debug, Default)]
-pub struct Names(Vec<String>);
+pub struct Names(Option<Vec<String>>);
 
 impl Names {
     /// The answer for an outcome.
@@ -40,8 +41,8 @@ impl Names {
         match outcome {
             Err(why) => Answer { error: Some(why), ..Answer::default() },
             Ok(figures) => {
-                let names = (figures.names != self.0).then(|| figures.names.clone());
-                self.0 = figures.names;
+                let names = (self.0.as_ref() != Some(&figures.names)).then(|| figures.names.clone());
+                self.0 = Some(figures.names);
                 let bits = figures.values.into_iter().map(|value| value.map(f64::to_bits)).collect();
                 Answer { names, bits, error: None }
             }
@@ -53,9 +54,10 @@ impl Names {
         if let Some(why) = answer.error {
             return Some(Err(why));
         }
-        self.0 = answer.names.unwrap_or_else(|| std::mem::take(&mut self.0));
+        self.0 = answer.names.or(self.0.take());
+        let names = self.0.as_ref()?;
         let values: Vec<Option<f64>> = answer.bits.into_iter().map(|bits| bits.map(f64::from_bits)).collect();
-        (values.len() == self.0.len()).then(|| Ok(Figures { names: self.0.clone(), values }))
+        (values.len() == names.len()).then(|| Ok(Figures { names: names.clone(), values }))
     }
 }
 
