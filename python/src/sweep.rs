@@ -304,36 +304,29 @@ pub fn sweep_runs(py: Python<'_>, job: String, runs: Vec<String>, timeout_s: Opt
     let all: Vec<Runs> = runs.iter().map(|text| read(text)).collect::<PyResult<_>>()?;
     let own: Job = read(&job)?;
     let mut interrupted = None;
-    let outcomes = py.detach(|| {
+    let texts = py.detach(|| {
         let mut kept = lock(&HAND);
         let mut hand = match kept.take() {
             Some((text, hand)) if text == job => hand,
             _ => Hand::new(own),
         };
-        let outcomes = hand.run(&all, timeout, &|| command(&interpreter), &mut || {
+        let texts = hand.run(&all, timeout, &|| command(&interpreter), &mut || {
             interrupted = Python::attach(|py| py.check_signals()).err();
             interrupted.is_some()
         });
         *kept = Some((job, hand));
-        outcomes
+        texts
     });
     if let Some(error) = interrupted {
         return Err(error);
     }
-    let mut outcomes = outcomes.map_err(failed)?.into_iter();
-    let texts = all.iter().map(|runs| {
-        // Each text is understood alone.
-        let mut names = Names::default();
-        let lines = outcomes.by_ref().take(runs.count as usize).map(|outcome| json(&names.answer(outcome)));
-        Ok(lines.collect::<PyResult<Vec<_>>>()?.join("\n"))
-    });
-    texts.collect()
+    texts.map_err(failed)
 }
 
 /// The answer for a run that has no figures, for this reason.
 #[pyfunction]
 pub fn sweep_error(why: String) -> PyResult<String> {
-    json(&Names::default().answer(Err(why)))
+    json(&Answer::error(why))
 }
 
 /// Some runs of one point, one by one.

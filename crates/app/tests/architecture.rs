@@ -107,7 +107,7 @@ fn the_python_package_binds_libraries() {
     let mut names: Vec<&str> =
         text.lines().filter(own).filter_map(|line| line.split_once(' ')).map(|(name, _)| name).collect();
     names.sort_unstable();
-    assert_eq!(names, ["altq-cases", "altq-config", "altq-engine", "altq-kernel", "altq-simulator"]);
+    assert_eq!(names, ["altq-cases", "altq-config", "altq-engine", "altq-kernel", "altq-simulator", "altq-sweep"]);
     assert!(text.contains("\n[workspace]\n"), "`cargo test --workspace` must not build it");
     for file in sources(&workspace().join("python/src")) {
         let text = std::fs::read_to_string(&file).unwrap();

@@ -78,8 +78,8 @@ impl Figures<'_> {
     }
 
     /// The longest time for which a flow had something to send and nothing of it was delivered.
-    /// Deliveries are known by the readings ([`deliveries`]); the last one before a reading is known
-    /// to the nanosecond.
+    /// Deliveries are known by the readings ([`deliveries`]); the last one before a reading is
+    /// known to the nanosecond.
     fn standstill(&self, at: usize, flow: &Flow) -> Option<Standstill> {
         let mut watch = Watch::default();
         let span = |time: Duration| time.as_nanos() as u64;

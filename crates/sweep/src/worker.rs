@@ -30,6 +30,13 @@ pub struct Answer {
     error: Option<String>,
 }
 
+impl Answer {
+    /// The answer for a run that has no figures, for this reason.
+    pub fn error(why: String) -> Answer {
+        Answer { error: Some(why), ..Answer::default() }
+    }
+}
+
 /// Makes answers of outcomes, and outcomes of answers. Both ends keep the names of the last one. The
 /// first one has its names, so whoever begins anew in the middle is understood.
 #[derive(Debug, Default)]
@@ -39,7 +46,7 @@ impl Names {
     /// The answer for an outcome.
     pub fn answer(&mut self, outcome: Outcome) -> Answer {
         match outcome {
-            Err(why) => Answer { error: Some(why), ..Answer::default() },
+            Err(why) => Answer::error(why),
             Ok(figures) => {
                 let names = (self.0.as_ref() != Some(&figures.names)).then(|| figures.names.clone());
                 self.0 = Some(figures.names);
@@ -87,10 +94,11 @@ pub fn serve(
     let Ok(first) = lines.recv() else { return Ok(()) };
     let job: Job = serde_json::from_str(&first?)?;
     let mut runner = Runner::new(job, counters, stop.clone());
-    let mut names = Names::default();
     output.write_all(READY.as_bytes()).and_then(|()| output.flush())?;
     for line in lines {
         let runs: Runs = serde_json::from_str(&line?)?;
+        // The answers to each line are understood alone.
+        let mut names = Names::default();
         for at in 0..runs.count {
             let outcome = match runner.run(&runs.point, runs.seed.wrapping_add(u64::from(at))) {
                 Err(None) => return Ok(()),

@@ -1,6 +1,6 @@
 //! The two interfaces of a direction, and whether they still exist. One that goes down, or whose
-//! cable is pulled, is waited for: its sockets work again once it is back. One that is gone ends the
-//! direction.
+//! cable is pulled, is waited for: its sockets work again once it is back. One that is gone ends
+//! the direction.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ impl Ends {
         self.look_at
     }
 
-    /// Checks at intervals that both interfaces exist. The error says which one does not. True if it
-    /// was time for a check.
+    /// Checks at intervals that both interfaces exist. The error says which one does not. True if
+    /// it was time for a check.
     pub fn look_if_due(&mut self, now: Nanos) -> Result<bool, Error> {
         let due = now >= self.look_at;
         if due {

@@ -7,9 +7,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::TICK;
-use super::lane::{Ask, Lane, Talk};
+use super::lane::{Ask, Lane, Sink, Talk};
 use crate::SweepError;
-use crate::run::{Job, Outcome, Runs};
+use crate::run::{Job, Runs};
+use crate::worker::Answer;
+
+/// Answers as they came, as a text for each point. Whoever reads them finds out whether they make
+/// sense.
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl Sink for Lines {
+    fn answer(&mut self, line: &str) -> bool {
+        self.0.last_mut().map(|text| text.push_str(line)).is_some()
+    }
+
+    fn failed(&mut self, why: String) {
+        // Texts have a form in JSON, so this cannot fail.
+        let line = serde_json::to_string(&Answer::error(why)).unwrap_or_default();
+        if let Some(text) = self.0.last_mut() {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+
+    fn next(&mut self) {
+        self.0.push(String::new());
+    }
+}
 
 /// A worker process that is started when it is needed, and again when it has died.
 pub struct Hand {
@@ -29,8 +54,9 @@ impl Hand {
         &self.job
     }
 
-    /// Does runs, and returns what became of each, in their order. `timeout`: the longest that a
-    /// run may take in real time. `worker`: the command of a worker, which calls
+    /// Does runs. Returns a text for each of `runs`, with a line for each run: an [`Answer`] as
+    /// JSON, which [`crate::worker::Names`] makes an outcome of. `timeout`: the longest that a run
+    /// may take in real time. `worker`: the command of a worker, which calls
     /// [`crate::worker::serve`]. `stopped` is asked every 20 ms.
     ///
     /// # Errors
@@ -41,7 +67,7 @@ impl Hand {
         timeout: Option<Duration>,
         worker: &(dyn Fn() -> Command + Sync),
         stopped: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<Outcome>, SweepError> {
+    ) -> Result<Vec<String>, SweepError> {
         let Hand { job, lane, talk } = self;
         let (ends, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let lane = &*lane;
@@ -50,10 +76,11 @@ impl Hand {
             let watcher = thread::current();
             let doing = scope.spawn(move || {
                 let ask = Ask { job, timeout, worker };
-                let done = lane.run(talk, &ask, runs, ends, &|| {});
+                let mut lines = Lines::default();
+                let done = lane.run(talk, &ask, runs, ends, &mut lines);
                 over.store(true, Ordering::Release);
                 watcher.unpark();
-                done
+                done.map(|done| done.then_some(lines.0))
             });
             while !over.load(Ordering::Acquire) && !doing.is_finished() {
                 let ending = ends.load(Ordering::Relaxed) || stopped();
@@ -64,7 +91,7 @@ impl Hand {
             doing.join()
         });
         match done {
-            Ok(Ok(Some(outcomes))) => Ok(outcomes),
+            Ok(Ok(Some(lines))) => Ok(lines),
             Ok(Err(error)) => Err(error),
             Ok(Ok(None)) | Err(_) => {
                 self.lane.close(&mut self.talk);

@@ -54,7 +54,36 @@ pub(super) struct Ask<'a> {
 pub(super) struct Talk {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
+}
+
+/// Takes what became of runs, one after another.
+pub(super) trait Sink {
+    /// A line of the worker. False if it makes no sense.
+    fn answer(&mut self, line: &str) -> bool;
+
+    /// A run has no figures, for this reason.
+    fn failed(&mut self, why: String);
+
+    /// The runs of the next point follow.
+    fn next(&mut self) {}
+}
+
+/// Outcomes of runs.
+#[derive(Default)]
+pub(super) struct Outcomes {
     names: Names,
+    pub(super) all: Vec<Outcome>,
+}
+
+impl Sink for Outcomes {
+    fn answer(&mut self, line: &str) -> bool {
+        let outcome = serde_json::from_str(line).ok().and_then(|one| self.names.outcome(one));
+        outcome.map(|outcome| self.all.push(outcome)).is_some()
+    }
+
+    fn failed(&mut self, why: String) {
+        self.all.push(Err(why));
+    }
 }
 
 impl Lane {
@@ -95,35 +124,30 @@ impl Lane {
         }
     }
 
-    /// Does runs, and returns what became of each, in their order. `None` if it was stopped, or if
-    /// the task is in vain. `told` is called for each run that is over.
+    /// Does runs, and tells what became of each, in their order. False if it was stopped, or if the
+    /// task is in vain.
     pub(super) fn run(
         &self,
         talk: &mut Option<Talk>,
         ask: &Ask<'_>,
         all: &[Runs],
         ends: &AtomicBool,
-        told: &dyn Fn(),
-    ) -> Result<Option<Vec<Outcome>>, SweepError> {
-        let mut outcomes = Vec::new();
+        sink: &mut dyn Sink,
+    ) -> Result<bool, SweepError> {
         for runs in all {
+            sink.next();
             let (mut at, mut deaths, mut delays) = (0, 0, 0);
             while at < runs.count {
                 // A run that has killed a worker is alone in the next one.
                 let alone = deaths + delays > 0;
                 let count = if alone { 1 } else { runs.count - at };
                 let some = Runs { point: runs.point.clone(), seed: runs.seed.wrapping_add(u64::from(at)), count };
-                let mut answered = 0;
-                let ended = self.ask(talk, ask, &some, &mut |outcome| {
-                    outcomes.push(outcome);
-                    answered += 1;
-                    told();
-                })?;
+                let (answered, ended) = self.ask(talk, ask, &some, sink)?;
                 if answered > 0 {
                     (at, deaths, delays) = (at + answered, 0, 0);
                 }
                 if ends.load(Ordering::Relaxed) || lock(&self.state).in_vain {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 let Some(end) = ended else { continue };
                 let why = match end {
@@ -138,28 +162,27 @@ impl Lane {
                     }
                 };
                 if let Some(why) = why {
-                    outcomes.push(Err(why));
-                    told();
+                    sink.failed(why);
                     (at, deaths, delays) = (at + 1, 0, 0);
                 }
             }
         }
-        Ok(Some(outcomes))
+        Ok(true)
     }
 
-    /// Asks the worker for runs, and hands on what it answers. Returns how the worker ended if it
-    /// did.
+    /// Asks the worker for runs, and hands on what it answers. Returns how many answers came, and
+    /// how the worker ended if it did.
     fn ask(
         &self,
         kept: &mut Option<Talk>,
         ask: &Ask<'_>,
         runs: &Runs,
-        answer: &mut dyn FnMut(Outcome),
-    ) -> Result<Option<End>, SweepError> {
+        sink: &mut dyn Sink,
+    ) -> Result<(u32, Option<End>), SweepError> {
         if kept.is_none() {
             *kept = Some(self.start(ask)?);
         }
-        let Some(talk) = kept else { return Ok(None) };
+        let Some(talk) = kept else { return Ok((0, None)) };
         let asked = send(&mut talk.to, runs);
         let mut left = if asked.is_ok() { runs.count } else { 0 };
         let mut line = String::new();
@@ -168,17 +191,18 @@ impl Lane {
             line.clear();
             // The end of the pipe, half a line, or a line that makes no sense: the worker is lost.
             let read = talk.from.read_line(&mut line).is_ok_and(|length| length > 0) && line.ends_with('\n');
-            let outcome = read.then(|| serde_json::from_str(&line).ok()).flatten();
-            let Some(outcome) = outcome.and_then(|one| talk.names.outcome(one)) else { break };
-            answer(outcome);
+            if !(read && sink.answer(&line)) {
+                break;
+            }
             left -= 1;
         }
         self.limit(None);
+        let answered = if asked.is_ok() { runs.count - left } else { 0 };
         if asked.is_ok() && left == 0 {
-            return Ok(None);
+            return Ok((answered, None));
         }
         *kept = None;
-        Ok(Some(self.bury()))
+        Ok((answered, Some(self.bury())))
     }
 
     /// Starts a worker that is ready for runs.
@@ -216,7 +240,7 @@ impl Lane {
         drop(state);
         // If it cannot be told, it is found dead at the first question.
         let _ = send(&mut to, ask.job);
-        Ok(Talk { to, from: BufReader::new(from), names: Names::default() })
+        Ok(Talk { to, from: BufReader::new(from) })
     }
 
     /// Sets when the next answer must be there.

@@ -24,7 +24,7 @@ use crate::left::{Counts, Left};
 use crate::plan::{Plan, Shard};
 use crate::run::Job;
 pub use hand::Hand;
-use lane::{Ask, Lane, Talk};
+use lane::{Ask, Lane, Outcomes, Sink, Talk};
 
 /// Locks, also what a thread that panicked has held.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,6 +66,25 @@ pub fn run(plan: &Plan, folder: &Path, options: &Options<'_>) -> Result<Counts, 
     let job = Job::of(plan);
     Work { plan, folder, options, job: &job, left, failed: Mutex::new(None) }.all()?;
     Ok(counts)
+}
+
+/// Counts the outcomes that it takes.
+struct Counted<'a> {
+    outcomes: Outcomes,
+    progress: &'a Progress,
+}
+
+impl Sink for Counted<'_> {
+    fn answer(&mut self, line: &str) -> bool {
+        let good = self.outcomes.answer(line);
+        self.progress.add(u64::from(good));
+        good
+    }
+
+    fn failed(&mut self, why: String) {
+        self.outcomes.failed(why);
+        self.progress.add(1);
+    }
 }
 
 /// What lanes share.
@@ -127,18 +146,16 @@ impl Work<'_> {
                 continue;
             }
             lane.begin(at);
-            let told = std::cell::Cell::new(0);
-            let outcomes = lane.run(talk, &ask, &self.plan.runs_of(task), ends, &|| {
-                told.set(told.get() + 1);
-                self.options.progress.add(1);
-            })?;
+            let mut sink = Counted { outcomes: Outcomes::default(), progress: self.options.progress };
+            let done = lane.run(talk, &ask, &self.plan.runs_of(task), ends, &mut sink)?;
             lane.end();
+            let outcomes = sink.outcomes.all;
             // What was not run is not waited for either.
-            self.options.progress.add(task.runs().saturating_sub(told.get()));
-            match outcomes {
-                Some(outcomes) => self.left.put(self.plan, self.folder, at, outcomes)?,
+            self.options.progress.add(task.runs().saturating_sub(outcomes.len() as u64));
+            match done {
+                true => self.left.put(self.plan, self.folder, at, outcomes)?,
                 // Its worker was killed, or is about to be.
-                None => lane.close(talk),
+                false => lane.close(talk),
             }
         }
     }

@@ -189,8 +189,8 @@ impl RingWay {
         Ok(all)
     }
 
-    /// Makes the kernel take frames from the send ring, as many as it can. Returns when to try again
-    /// if the interface is down.
+    /// Makes the kernel take frames from the send ring, as many as it can. Returns when to try
+    /// again if the interface is down.
     fn hand_over(&mut self) -> Result<Option<Nanos>, Error> {
         let mut left = self.outgoing.frames.pending();
         // A driver with zero-copy takes frames by itself, and indicates if it must be woken.
