@@ -293,8 +293,8 @@ pub fn sweep_worker(py: Python<'_>) -> PyResult<()> {
 static HAND: Mutex<Option<(String, Hand)>> = Mutex::new(None);
 
 /// Does runs of a sweep in a process of their own, which is kept for the next call. Returns a text
-/// for each of `runs`, with a line for each run. A run that kills its process is tried again, and is
-/// an error in the end.
+/// for each of `runs`, with a line for each run. A run that kills its process is tried again, and
+/// is an error in the end.
 #[pyfunction]
 #[pyo3(signature = (job, runs, timeout_s=None))]
 pub fn sweep_runs(py: Python<'_>, job: String, runs: Vec<String>, timeout_s: Option<f64>) -> PyResult<Vec<String>> {

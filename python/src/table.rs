@@ -101,8 +101,9 @@ impl Table {
     }
 }
 
-/// A column as an array of numpy. Numbers keep their type, and are not a number where one is missing.
-/// Words become texts; a column in which texts may be missing is one of objects, with None there.
+/// A column as an array of numpy. Numbers keep their type, and are not a number where one is
+/// missing. Words become texts; a column in which texts may be missing is one of objects, with None
+/// there.
 fn numpy<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
     let any = array.as_any();
     if let Some(values) = any.downcast_ref::<UInt64Array>() {

@@ -1,5 +1,5 @@
-//! What is left to do of a sweep: its tasks are handed out one after another, and their results come
-//! back in any order.
+//! What is left to do of a sweep: its tasks are handed out one after another, and their results
+//! come back in any order.
 
 use std::path::Path;
 use std::sync::Mutex;

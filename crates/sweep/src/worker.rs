@@ -37,8 +37,8 @@ impl Answer {
     }
 }
 
-/// Makes answers of outcomes, and outcomes of answers. Both ends keep the names of the last one. The
-/// first one has its names, so whoever begins anew in the middle is understood.
+/// Makes answers of outcomes, and outcomes of answers. Both ends keep the names of the last one.
+/// The first one has its names, so whoever begins anew in the middle is understood.
 #[derive(Debug, Default)]
 pub struct Names(Option<Vec<String>>);
 
