@@ -217,6 +217,8 @@ fn the_kernel_forwards_what_nobody_claims() {
     assert!(passes(), "the claim has ended");
     let options = Options { claim: Some(claim), ..Options::default() };
     let Some(running) = run(&world, &policy, options) else { return };
+    // A frame may come after the claim and before the loop hears: nobody has it.
+    assert!((0..5).any(|_| passes()), "the loop hears");
     for _ in 0..3 {
         assert!(passes(), "the loop has claimed them");
     }
