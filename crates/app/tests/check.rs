@@ -300,3 +300,39 @@ fn ceilings_above_many_leaves_get_advice() {
         assert_eq!(advice(words), [""; 0], "{words}");
     }
 }
+
+/// The bursts of HTB that are too small stand below the table, as docs/schedulers/htb.md shows.
+#[test]
+fn bursts_that_are_too_small_get_advice_below_the_table() {
+    let said = |words: &str| {
+        let text = format!("link l {{ rate 1Gbit/s scheduler htb class bulk {{ rate 160Mbit/s {words} default }} }}\n");
+        let output = altq(&["check", &file("bursts", "policy.altq", text.as_bytes())]);
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // By hand: 160 Mbit/s bring 20000 bytes in a millisecond. With the default burst of 1600 bytes
+    // two packets of 1500 pass in each, which are 24 Mbit/s.
+    let advice = "\n  better with\n    bulk: burst 20000bytes  cburst 20000bytes: 1600 bytes let 24Mbit/s pass if it \
+                  is served 1ms late, again and again\n";
+    let table = said("");
+    assert!(table.contains(advice), "{table}");
+    let table = said("burst 20000 cburst 20000");
+    assert!(!table.contains("better with"), "{table}");
+}
+
+/// An option that is nearly right is answered with the one that may have been meant.
+#[test]
+fn options_that_are_nearly_right() {
+    for (args, meant) in [
+        (["check", "--jsn"], "--json"),
+        (["convert", "--langage"], "--language"),
+        (["sim", "--plt"], "--plot"),
+        (["run", "--intervall"], "--interval"),
+        (["report", "--titel"], "--title"),
+    ] {
+        let output = altq(&args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{args:?}: {said}");
+        assert!(said.contains(&format!("a similar argument exists: '{meant}'")), "{args:?}: {said}");
+    }
+}

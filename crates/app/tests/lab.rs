@@ -120,6 +120,73 @@ fn a_run_goes_to_flent() {
     fs::remove_file(&file).unwrap();
 }
 
+/// A class of a tree has the traffic, and the others have none. The flow sends a datagram a
+/// millisecond, each of which is on the link for 100 ms.
+const TABLE: &str = r#"
+name = "table"
+description = "a test"
+duration = "1s"
+policy = '''
+link wan {
+    rate 20Mbit/s
+    scheduler cbq
+    class web { share 60% borrow
+        class fast { share 40% borrow default }
+        class slow { share 20% borrow }
+    }
+    class rest { share 40% borrow }
+    match dport 90 -> slow
+    match dport 91 -> rest
+}
+'''
+hosts = [{ name = "a" }, { name = "b" }]
+links = [{ name = "wire", from = "a", to = "b", policy = "wan", delay = "100ms" }]
+flows = [{ name = "f", kind = "udp", size = 500, rate = "4Mbit/s", from = "a", to = "b", dport = 82 }]
+"#;
+
+/// The tables are those of `altq sim`: a tree of classes of which one may choose, and what is under
+/// way at the end.
+#[test]
+fn the_tables_are_those_of_the_simulator() {
+    let _one = alone();
+    let path = write_case("table", TABLE);
+    let run = |args: &[&str]| altq().arg("lab").arg(&path).args(args).output().unwrap();
+    // The first words from the table of classes on, with the spaces before them.
+    let names = |text: &str| -> Vec<String> {
+        let name = |line: &str| {
+            let indent = line.len() - line.trim_start().len();
+            format!("{:indent$}{}", "", line.split_whitespace().next().unwrap_or(""))
+        };
+        text.lines().skip_while(|line| !line.starts_with("class ")).map(name).collect()
+    };
+    let whole = ["class", "wan", "  web", "    fast", "    slow", "  rest", "", "flow", "f"];
+    let slow = ["class", "wan", "  web", "    slow", "3"];
+    let active = ["class", "wan", "  web", "    fast", "3", "", "flow", "f"];
+    let runs: [(&[&str], &[&str]); 4] =
+        [(&[], &whole), (&["--class", "slow"], &slow), (&["--class", "wan/s*"], &slow), (&["--active"], &active)];
+    for (args, wanted) in runs {
+        let output = run(args);
+        if let Some(reason) = lacking(&output) {
+            return eprintln!("SKIPPED: {reason}");
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(names(&text), wanted, "{args:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        // Where the host kept time: 100 datagrams, and what little the last reading is late.
+        if output.status.code() == Some(0) && wanted.contains(&"f") {
+            let mut lines = text.lines().skip_while(|line| !line.starts_with("flow ")).map(str::trim_end);
+            assert!(lines.next().is_some_and(|head| head.ends_with("  under way")), "{text}");
+            let count = lines.next().and_then(|row| row.rsplit(' ').next()?.parse::<u64>().ok());
+            assert!(count.is_some_and(|count| (50..=200).contains(&count)), "{text}");
+        }
+    }
+    // Before anything starts.
+    let output = run(&["--class", "slo"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("did you mean \"slow\"?"), "{said}");
+    assert_eq!(run(&["--active", "--json"]).status.code(), Some(2));
+    let _ = fs::remove_file(path);
+}
+
 #[test]
 fn every_case_of_the_lab_comes_out() {
     let _one = alone();

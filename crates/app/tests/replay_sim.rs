@@ -184,6 +184,10 @@ fn replay_refuses_and_writes_nothing() {
         (&["replay", "two.altq", "--link", "c", "--arrivals", "a.csv"], "no link \"c\"; its links: a, b"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--timer", "1024"], "1000 and 1250"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--wire-rate", "10mbps"], "for bits a second write 10Mbit/s"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--wire-rate", "0"], "a wire of 0 bit/s carries nothing"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--to", "10"], "10 of what? write the unit"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--from", "10"], "10 of what? write the unit"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--timer", "2000000000"], "the nearest that are: 1000000000"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--tx-ring", "0"], "--tx-ring"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--from", "2s", "--to", "1s"], "--to must be later than --from"),
         (&["replay", "p.altq"], "--arrivals"),
@@ -197,6 +201,50 @@ fn replay_refuses_and_writes_nothing() {
     let (code, _, err) =
         folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--departures", "no/such/folder.csv"]);
     assert_eq!(code, 1, "{err}");
+}
+
+/// What is read is never overwritten, by whatever name.
+#[test]
+fn replay_does_not_overwrite_what_it_reads() {
+    let folder = Folder::new("overwrite");
+    folder.write("a.csv", &list());
+    std::os::unix::fs::symlink("a.csv", folder.0.join("link.csv")).unwrap();
+    fs::hard_link(folder.0.join("p.altq"), folder.0.join("hard.csv")).unwrap();
+    folder.write("whole.altq", "include \"p.altq\"\n");
+    for (policy, files, reason) in [
+        ("p.altq", &["--departures", "a.csv"][..], "--departures a.csv would overwrite the list of packets"),
+        ("p.altq", &["--drops", "./link.csv"], "--drops ./link.csv would overwrite the list of packets"),
+        ("p.altq", &["--departures", "hard.csv"], "would overwrite the policy"),
+        ("whole.altq", &["--departures", "p.altq"], "would overwrite the policy"),
+        ("p.altq", &["--departures", "d.csv", "--drops", "d.csv"], "--drops d.csv would overwrite the departures"),
+    ] {
+        let args = [&["replay", policy, "--arrivals", "a.csv"][..], files].concat();
+        let (code, out, err) = folder.altq(&args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}\n{err}");
+        assert!(err.contains(reason), "{args:?}\n{err}");
+        assert_eq!(folder.read("a.csv"), Some(list()), "{args:?}");
+        assert_eq!(folder.read("p.altq").as_deref(), Some(POLICY), "{args:?}");
+        assert_eq!(folder.read("d.csv"), None, "{args:?}");
+    }
+    // What comes from standard input may be a file as well.
+    let input = fs::File::open(folder.0.join("a.csv")).unwrap();
+    let mut piped = folder.command(&["replay", "p.altq", "--arrivals", "-", "--departures", "a.csv"]);
+    assert_eq!(piped.stdin(input).output().unwrap().status.code(), Some(2));
+    assert_eq!(folder.read("a.csv"), Some(list()));
+    // Both may go where everything is forgotten.
+    let nowhere = ["--departures", "/dev/null", "--drops", "/dev/null"];
+    let (code, _, err) = folder.altq(&[&["replay", "p.altq", "--arrivals", "a.csv"][..], &nowhere].concat());
+    assert_eq!((code, err.as_str()), (0, ""));
+}
+
+/// Packets arrive for 2 s, at twice the rate of the link; the run is over long before 1 h.
+#[test]
+fn a_window_behind_the_end_is_an_error() {
+    let folder = Folder::new("window");
+    folder.write("a.csv", &list());
+    let (code, out, err) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--from", "3600s"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("nothing is counted from") && err.contains("an earlier --from"), "{err}");
 }
 
 #[test]
@@ -409,7 +457,12 @@ fn the_obvious_slips_are_answered() {
     assert!(folder.read("right.svg").unwrap().contains("<svg"));
     let (code, _, error) = folder.altq(&["sim", "right.toml", "--plot", "x.png"]);
     assert!(code == 2 && error.contains("plots are SVG, not png; name it x.svg"), "{code} {error}");
+    // A sweep refuses it as well. A name without an ending promises nothing.
+    let (code, _, error) = folder.altq(&["sweep", "right.toml", "--plot", "x.png"]);
+    assert!(code == 2 && error.contains("plots are SVG, not png; name it x.svg"), "{code} {error}");
     assert!(folder.read("x.png").is_none());
+    assert_eq!(folder.altq(&["sim", "right.toml", "--plot", "x"]).0, 0);
+    assert!(folder.read("x").is_some_and(|text| text.starts_with("<svg ")));
     let slips = [
         (case.replace("name = 'c'", "nam = 'c'"), "wrong.toml:1:1: unknown field `nam`; did you mean \"name\"?"),
         (
@@ -480,6 +533,33 @@ fn the_obvious_slips_are_answered() {
     folder.write("list.csv", &list());
     let (code, _, error) = folder.altq(&["replay", "p.altq", "--arrivals", "list.csv", "--wire-rate", "5"]);
     assert!(code == 2 && error.contains("write the unit") && error.contains("5Mbit/s"), "{code} {error}");
+}
+
+/// A packet a millisecond, of which each takes 1 ms on the wire and 10 ms behind it: of a thousand
+/// that are sent in a second the last eleven have not arrived.
+#[test]
+fn what_is_under_way_has_a_column() {
+    let folder = Folder::new("under-way");
+    let table = |stop: &str| {
+        let case = format!(
+            "name = 'c'\ndescription = 'd'\nduration = '1s'\n\
+             policy = 'link wan {{ rate 10Mbit/s scheduler fifo class all {{ default }} }}'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'l', from = 'a', to = 'b', policy = 'wan', delay = '10ms' }}]\n\
+             [[flows]]\nname = 'f'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\nsize = 1250\nrate = '10Mbit/s'\n{stop}"
+        );
+        folder.write("c.toml", &case);
+        let (code, out, error) = folder.altq(&["sim", "c.toml"]);
+        assert_eq!(code, 0, "{error}");
+        let lines: Vec<String> = out.lines().skip_while(|line| !line.starts_with("flow ")).map(str::to_owned).collect();
+        assert_eq!(lines.len(), 2, "{out}");
+        lines
+    };
+    let lines = table("");
+    assert!(lines[0].ends_with("    lost  under way") && lines[1].ends_with("  0.00 %         11"), "{lines:?}");
+    // All have arrived, so there is nothing to tell.
+    let lines = table("stop = '500ms'\n");
+    assert!(lines[0].ends_with("    lost") && lines[1].ends_with("  0.00 %"), "{lines:?}");
 }
 
 /// A line to each of a thousand customers, from one router: more hosts than fit into one byte of an

@@ -91,8 +91,30 @@ fn several_in_one_page_or_a_page_each() {
         alone(&text);
     }
     // The same results give the same bytes.
-    assert!(altq(&["report", &one, &two, "-o", &format!("{page}2")]).status.success());
-    assert_eq!(text, std::fs::read_to_string(format!("{page}2")).unwrap());
+    let again = folder.join("again.html").display().to_string();
+    assert!(altq(&["report", &one, &two, "-o", &again]).status.success());
+    assert_eq!(text, std::fs::read_to_string(again).unwrap());
+}
+
+/// A file is what its name says.
+#[test]
+fn a_page_has_no_name_of_a_picture() {
+    let folder = folder("name");
+    let json = result(&folder, "cases/20-80.toml");
+    let path = |name: &str| folder.join(name);
+    for option in ["-o", "--output", "--out"] {
+        for (name, wanted) in [("x.png", "pages are HTML, not png; name it "), ("x.json", "pages are HTML, not json")] {
+            let out = altq(&["report", &json, option, path(name).to_str().unwrap()]);
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.code() == Some(2) && said.contains(wanted), "{option} {name}: {said}");
+            assert!(!path(name).exists(), "{option} {name}");
+        }
+    }
+    // A name without an ending promises nothing.
+    for name in ["x.html", "x.htm", "X.HTML", "x"] {
+        assert!(altq(&["report", &json, "-o", path(name).to_str().unwrap()]).status.success(), "{name}");
+        whole(&std::fs::read_to_string(path(name)).unwrap());
+    }
 }
 
 #[test]

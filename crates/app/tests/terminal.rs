@@ -1,4 +1,5 @@
-//! What `altq sim` shows on a terminal: tables as narrow as it, trees of classes, a progress bar.
+//! What `altq sim` and `altq lab` show on a terminal: tables as narrow as it, trees of classes, a
+//! progress bar.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -31,6 +32,18 @@ fn read_all(tester: OwnedFd) -> String {
         all.extend_from_slice(&part[..count]);
     }
     String::from_utf8(all).unwrap().replace("\r\n", "\n")
+}
+
+/// The pieces that a program writes to a terminal, and when.
+fn watched(tester: OwnedFd) -> mpsc::Receiver<(Instant, String)> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut file, mut part) = (File::from(tester), [0; 4096]);
+        while let Ok(count @ 1..) = file.read(&mut part) {
+            let _ = sender.send((Instant::now(), String::from_utf8_lossy(&part[..count]).into_owned()));
+        }
+    });
+    receiver
 }
 
 /// A folder with a case: a link with `agencies` agencies, each with a class for gold customers,
@@ -193,14 +206,7 @@ fn a_bar_appears_after_two_seconds_on_a_terminal_only() {
     let mut piped = folder.command(&["sim", "c.toml"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();
     let mut child = folder.command(&["sim", "c.toml"]).stdout(Stdio::null()).stderr(program).spawn().unwrap();
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let (mut file, mut part) = (File::from(tester), [0; 4096]);
-        while let Ok(count @ 1..) = file.read(&mut part) {
-            let _ = sender.send((Instant::now(), String::from_utf8_lossy(&part[..count]).into_owned()));
-        }
-    });
-    let first = receiver.recv_timeout(Duration::from_secs(60));
+    let first = watched(tester).recv_timeout(Duration::from_secs(60));
     for child in [&mut child, &mut piped] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -211,4 +217,32 @@ fn a_bar_appears_after_two_seconds_on_a_terminal_only() {
     let mut text = String::new();
     piped.stderr.take().unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "");
+}
+
+#[test]
+fn the_lab_has_the_bar_too() {
+    let folder = Folder::new("lab-bar", 1, 1, "1s");
+    // Nobody waits for its end.
+    let case = "name = 'c'\ndescription = 'd'\nduration = '60s'\npolicy_file = 'p.altq'\n\
+                hosts = [{ name = 'a' }, { name = 'b' }]\n\
+                links = [{ name = 'l', from = 'a', to = 'b', policy = 'wan' }]\n\
+                flows = [{ name = 'f', kind = 'udp', from = 'a', to = 'b', size = 500, rate = '1Mbit/s' }]\n";
+    fs::write(folder.0.join("c.toml"), case).unwrap();
+    let (tester, program) = terminal(80);
+    let begun = Instant::now();
+    let mut child = folder.command(&["lab", "c.toml"]).stdout(Stdio::null()).stderr(program).spawn().unwrap();
+    let pieces = watched(tester);
+    let first = pieces.recv_timeout(Duration::from_secs(60));
+    if first.as_ref().is_ok_and(|(_, text)| !text.contains('%')) {
+        // No bar, but the reason why there is no lab here.
+        let status = child.wait().unwrap();
+        let said: String = first.into_iter().chain(pieces).map(|(_, text)| text).collect();
+        assert!(matches!(status.code(), Some(6 | 7)), "{status}: {said}");
+        return eprintln!("SKIPPED: {said}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (at, text) = first.expect("no bar within a minute");
+    assert!(at - begun >= Duration::from_secs(2), "{:?}", at - begun);
+    assert!(text.contains("left"), "{text:?}");
 }

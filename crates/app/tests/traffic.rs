@@ -190,6 +190,21 @@ fn tokens_and_caps() {
     assert!((50_000..=300_000).contains(&bytes), "{bytes}");
 }
 
+/// Without `--json` and `--quiet` each interval is a line on stderr.
+#[test]
+fn lines_for_people_say_how_it_goes() {
+    let server = Server::local(&[]);
+    let output = altq(&["traffic", "udp", &server.address, "--both", "--rate", "800kbit/s", "-t", "1s"])
+        .args(["--interval", "200ms", "--token", SECRET])
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{text}");
+    let live = text.lines().filter(|line| line.contains(" of 1 s  up ") && line.contains("  down "));
+    assert!(live.count() >= 3, "{text}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(" of 1 s  up "), "{text}");
+}
+
 #[test]
 fn json_is_lines_and_a_result() {
     let server = Server::local(&[]);

@@ -16,9 +16,10 @@ pub fn tick(hz: u64) -> Result<Timer, String> {
     if hz > 0 && SECOND.is_multiple_of(hz) {
         return Ok(Timer::Tick(SECOND / hz));
     }
-    let below = (1..hz).rev().find(|h| SECOND.is_multiple_of(*h) || *h > SECOND);
-    let above = (hz + 1..=SECOND).find(|h| SECOND.is_multiple_of(*h));
-    let near: Vec<String> = below.into_iter().chain(above).filter(|h| *h <= SECOND).map(|h| h.to_string()).collect();
+    // A tick is at least a nanosecond, so the nearest to all beyond that is the second's 10^9.
+    let below = (1..hz.min(SECOND + 1)).rev().find(|h| SECOND.is_multiple_of(*h));
+    let above = (hz.saturating_add(1)..=SECOND).find(|h| SECOND.is_multiple_of(*h));
+    let near: Vec<String> = below.into_iter().chain(above).map(|h| h.to_string()).collect();
     Err(format!(
         "a tick of 1/{hz} s is not a whole number of nanoseconds; the nearest that are: {}",
         near.join(" and ")
@@ -33,6 +34,8 @@ mod tests {
     fn ticks_divide_the_second() {
         assert_eq!(tick(100), Ok(Timer::Tick(10_000_000)));
         assert_eq!(tick(1024).unwrap_err().split(": ").nth(1), Some("1000 and 1250"));
-        assert!(tick(0).is_err() && tick(2_000_000_000).is_err());
+        for (hz, nearest) in [(0, "1"), (2_000_000_000, "1000000000"), (u64::MAX, "1000000000")] {
+            assert_eq!(tick(hz).unwrap_err().split(": ").nth(1), Some(nearest), "{hz}");
+        }
     }
 }

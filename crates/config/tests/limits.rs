@@ -3,6 +3,7 @@
 //! policy and from what is offered, worked out by hand.
 
 use altq_config::{Language, Link, Used, parse_str};
+use altq_engine::schedule::SCHEDULERS;
 use altq_engine::{Engine, Packet};
 
 const SECOND: u64 = 1_000_000_000;
@@ -121,17 +122,39 @@ fn wfq() {
     assert_eq!(words(nested, "wfq", &[("b", ALL), ("c", ALL), ("d", 5)]), ["a", "a", "offered"]);
 }
 
+/// Schedulers with limits of their own, each with a test above.
+const OWN: [&str; 4] = ["cbq", "htb", "hfsc", "wfq"];
+/// The others: a scheduler, words of a class that goes first if one does, and of the other class,
+/// and what limits these if the first is offered little and the other one all. With fifo the
+/// packets of the first class wait behind all those of the other one.
+const OTHERS: [[&str; 5]; 5] = [
+    ["priq", "priority 7", "priority 1", "offered", "priority"],
+    ["fairq", "priority 7", "priority 1", "offered", "priority"],
+    ["drr", "", "", "offered", "link"],
+    ["jobs", "", "", "offered", "link"],
+    ["fifo", "", "", "link", "link"],
+];
+
+/// No scheduler of the registry is left out, here or on the page.
+#[test]
+fn every_scheduler_is_tested_and_on_the_page() {
+    let mut tested: Vec<&str> = OWN.into_iter().chain(OTHERS.map(|[scheduler, ..]| scheduler)).collect();
+    let mut all: Vec<&str> = SCHEDULERS.iter().map(|entry| entry.name).collect();
+    tested.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(tested, all);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stat.md");
+    let text = std::fs::read_to_string(path).expect("docs/stat.md");
+    let (_, part) = text.split_once("## What limits a class").expect("the part about limits");
+    let missing: Vec<&str> = all.into_iter().filter(|name| !part.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/stat.md says of these schedulers not what limits a class: {missing:?}");
+}
+
 /// Schedulers without limits of their own: what is above a class, a meter, those that go before it,
 /// the link.
 #[test]
-fn priq_fairq_drr_and_fifo() {
-    // With fifo the packets of the first class wait behind all those of the second.
-    for (scheduler, high, low, first, says) in [
-        ("priq", "priority 7", "priority 1", "offered", "priority"),
-        ("fairq", "priority 7", "priority 1", "offered", "priority"),
-        ("drr", "", "", "offered", "link"),
-        ("fifo", "", "", "link", "link"),
-    ] {
+fn schedulers_without_limits() {
+    for [scheduler, high, low, first, says] in OTHERS {
         let two = format!("class a {{ {high} }} class b {{ {low} default }}");
         assert_eq!(words(&two, scheduler, &[("a", 2), ("b", ALL)]), [first, says], "{scheduler}");
         assert_eq!(words(&two, scheduler, &[("a", 1), ("b", 1)]), ["offered", "offered"], "{scheduler}");
@@ -152,7 +175,7 @@ fn priq_fairq_drr_and_fifo() {
 /// Queues that keep flows apart change nothing in what limits their class.
 #[test]
 fn queues_of_flows() {
-    for queue in ["cake", "fq_codel", "sfq", "fairq"] {
+    for queue in ["cake", "fq_codel", "sfq", "fairq", "hashed_wfq"] {
         let classes = format!("class a {{ queue {queue} }} class b {{ queue {queue} default }}");
         assert_eq!(words(&classes, "drr", &[("a", 1), ("b", ALL)]), ["offered", "link"], "{queue}");
     }

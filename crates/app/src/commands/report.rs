@@ -36,7 +36,14 @@ pub struct Args {
     #[command(flatten)]
     socket: Socket,
     /// File for the page [default: stdout]
-    #[arg(short, long, visible_alias = "out", value_name = "FILE.html", conflicts_with = "flent")]
+    #[arg(
+        short,
+        long,
+        visible_alias = "out",
+        value_name = "FILE.html",
+        value_parser = html_file,
+        conflicts_with = "flent"
+    )]
     output: Option<PathBuf>,
     /// Writes a page for each case and an index.html to this folder instead
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "flent"])]
@@ -62,6 +69,17 @@ pub struct Args {
 fn last(word: &str) -> Result<u64, String> {
     let seconds = clock::span(word).filter(|seconds| (1..=366 * 86_400).contains(seconds));
     seconds.ok_or_else(|| "a time, such as 90s, 15m, 1h or 2d; a year at most".to_owned())
+}
+
+/// The name of the page's file. A name that promises another format than HTML is refused.
+fn html_file(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some(extension) if !["html", "htm"].iter().any(|known| extension.eq_ignore_ascii_case(known)) => {
+            Err(format!("pages are HTML, not {extension}; name it {}", path.with_extension("html").display()))
+        }
+        _ => Ok(path),
+    }
 }
 
 /// Runs the command.

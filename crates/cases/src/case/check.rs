@@ -239,3 +239,22 @@ fn overhead(raw: &Option<Spanned<i32>>) -> Result<Option<i32>> {
         bytes => Ok(bytes.as_ref().map(|bytes| *bytes.get_ref())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(count: usize) -> Result<Vec<Host>> {
+        let host = |at: usize| raw::Host { name: Spanned::new(at..at, format!("h{at}")), address: None, delay: None };
+        hosts(&Spanned::new(0..count, (0..count).map(host).collect()))
+    }
+
+    #[test]
+    fn a_hundred_thousand_hosts_and_no_more() {
+        let last = read(100_000).map(|all| all.last().map(|host| host.address));
+        // 10.0.0.0 and 100,000, which is 1 * 65,536 + 134 * 256 + 160.
+        assert_eq!(last, Ok(Some(IpAddr::V4(Ipv4Addr::new(10, 1, 134, 160)))));
+        let refused = read(100_001).err().map(|(_, message)| message);
+        assert_eq!(refused.as_deref(), Some("a case may have 100000 hosts at most"));
+    }
+}

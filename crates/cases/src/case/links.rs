@@ -197,3 +197,26 @@ fn tunnel(link: &raw::Link) -> Result<Option<Tunnel>> {
         _ => bad(word, "a tunnel is \"6in4\" or \"6to4\""),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of so many hosts in a row: all but the first and the last have two links.
+    fn row(count: usize) -> Result<Vec<CaseLink>> {
+        let host = |at: usize| Host { name: format!("h{at}"), address: Ipv4Addr::UNSPECIFIED.into(), delay: 0 };
+        let hosts: Vec<Host> = (0..count).map(host).collect();
+        let link = |at: usize| -> raw::Link {
+            let text = format!("name = 'l{at}'\nfrom = 'h{at}'\nto = 'h{}'\nrate = '1Mbit/s'\n", at + 1);
+            toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+        };
+        links(&Spanned::new(0..count, (0..count - 1).map(link).collect()), &hosts)
+    }
+
+    #[test]
+    fn two_thousand_inner_hosts_and_no_more() {
+        assert_eq!(row(2_002).map(|links| links.len()), Ok(2_001));
+        let refused = row(2_003).err().map(|(_, message)| message);
+        assert_eq!(refused.as_deref(), Some("a case may have 2000 hosts with more than one link at most"));
+    }
+}

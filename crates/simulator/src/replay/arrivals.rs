@@ -478,7 +478,7 @@ fn read_header(text: &str) -> Result<Vec<usize>, ArrivalsError> {
             let hint =
                 nearest(&name, COLUMNS.iter().copied()).map(|c| format!("; did you mean {c}?")).unwrap_or_default();
             wrong.get_or_insert(format!(
-                "there is no column {name:?}{hint} The first line names the columns: {}",
+                "there is no column {name:?}{hint}. The first line names the columns: {}",
                 COLUMNS.join(",")
             ));
         }

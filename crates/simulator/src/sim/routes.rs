@@ -9,8 +9,8 @@ const NONE: u32 = u32::MAX;
 /// For every pair of hosts the port to take: on the route with the fewest links; if there are
 /// several, on the one whose link comes first in the file.
 ///
-/// Most hosts have one link and so one port, whatever the destination. Only between the others, the
-/// inner hosts, there is a table of all pairs.
+/// Most hosts have one link and so one port, whatever the destination; a host without a link has
+/// none. Only between the others, the inner hosts, there is a table of all pairs.
 pub struct Routes {
     hosts: Vec<Place>,
     /// The number of inner hosts.
@@ -24,12 +24,12 @@ pub struct Routes {
 struct Place {
     /// Hosts that links connect, however many of them, have the same number.
     island: u32,
-    /// The only port of a host with one link; [`NONE`] of an inner host.
+    /// The only port of a host with one link; [`NONE`] of any other.
     only: u32,
     /// The number of the inner host: the host itself, or the one at the other end of its only
     /// link. [`NONE`] if there is none.
     inner: u32,
-    /// The port from that inner host to this host; [`NONE`] of an inner host.
+    /// The port from that inner host to this host; [`NONE`] of a host without exactly one link.
     into: u32,
 }
 
@@ -46,12 +46,16 @@ impl Routes {
         let mut hosts = vec![Place { island: NONE, only: NONE, inner: NONE, into: NONE }; n];
         let mut inner = Vec::new();
         for (host, ports) in into.iter().enumerate() {
-            if let [(port, _)] = ports[..] {
+            match ports[..] {
+                // Alone on its island, a host without a link takes no place in the table: there may
+                // be far more such hosts than inner ones.
+                [] => {}
                 // The other direction of a link has the other of its two ports.
-                hosts[host].only = (port ^ 1) as u32;
-            } else {
-                hosts[host].inner = inner.len() as u32;
-                inner.push(host);
+                [(port, _)] => hosts[host].only = (port ^ 1) as u32,
+                _ => {
+                    hosts[host].inner = inner.len() as u32;
+                    inner.push(host);
+                }
             }
         }
         for (host, ports) in into.iter().enumerate() {
@@ -164,6 +168,19 @@ mod tests {
             }
         }
         table
+    }
+
+    /// The table grows with the hosts that have several links, however many others there are.
+    #[test]
+    fn hosts_without_a_link_take_no_place_in_the_table() {
+        let routes = Routes::new(&case(1_000, &[(0, 1)]));
+        assert!(routes.ports.is_empty(), "{} ports", routes.ports.len());
+        assert_eq!([routes.port(0, 1), routes.port(1, 0)], [Some(0), Some(1)]);
+        assert_eq!([routes.port(0, 999), routes.port(999, 0), routes.port(998, 999)], [None; 3]);
+
+        let routes = Routes::new(&case(1_000, &[(0, 1), (1, 2), (2, 3)]));
+        assert_eq!(routes.ports.len(), 4, "the inner hosts are h1 and h2");
+        assert_eq!([routes.port(0, 3), routes.port(1, 3), routes.port(2, 3)], [Some(0), Some(2), Some(4)]);
     }
 
     #[test]

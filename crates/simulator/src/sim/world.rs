@@ -439,7 +439,8 @@ impl<'a> World<'a> {
     /// on the flow's way. `None`: the case does not say, or no policy governs any of them.
     pub fn wanted_class(&self, flow: usize) -> Result<Option<(usize, ClassId)>, SimError> {
         let Some(flow) = self.case.flows.get(flow) else { return Ok(None) };
-        let (Some(name), Some(way)) = (&flow.class, route(self.case, flow.from, flow.to)) else { return Ok(None) };
+        let Some(name) = &flow.class else { return Ok(None) };
+        let Some(way) = walk(&self.routes, self.case, flow.from, flow.to) else { return Ok(None) };
         let ports = way.iter().map(|(link, back)| 2 * link + usize::from(*back));
         if ports.clone().all(|at| self.ports[at].policy.is_none()) {
             return Ok(None);
@@ -531,7 +532,11 @@ impl<'a> World<'a> {
 /// The route from host to host: the indices of its links, each with true if it is passed from its
 /// `to` to its `from`. `None` if there is no route.
 pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
-    let routes = Routes::new(case);
+    walk(&Routes::new(case), case, from, to)
+}
+
+/// As [`route`], by the case's routes, which take longer to work out than to follow.
+fn walk(routes: &Routes, case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
     let (mut host, mut way) = (from, Vec::new());
     while host != to {
         let port = routes.port(host, to)?;

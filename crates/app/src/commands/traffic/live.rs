@@ -160,3 +160,64 @@ impl Live {
 pub fn width(terminal: &impl AsFd) -> Option<usize> {
     rustix::termios::tcgetwinsize(terminal).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use altq_traffic::plan::FlowSpec;
+
+    use super::*;
+
+    /// The line for people, 2.5 s after the start of 10 s.
+    fn line(flows: Vec<(Direction, Work, FlowProgress)>) -> String {
+        let (mut known, mut now) = (Vec::new(), Vec::new());
+        for (direction, work, progress) in flows {
+            let spec = FlowSpec {
+                name: "f".into(),
+                direction,
+                work,
+                start_ns: 0,
+                stop_ns: 10_000_000_000,
+                dscp: 0,
+                congestion: None,
+                buffers: None,
+                port: 1,
+            };
+            known.push(Flow { spec, sport: 0 });
+            now.push(progress);
+        }
+        let live = Live { flows: known, how: How::Lines, duration: 10_000_000_000 };
+        live.line(&Progress { at: 2_500_000_000, unix: 0, flows: now })
+    }
+
+    #[test]
+    fn a_line_has_the_rate_of_each_direction() {
+        let bulk = |direction, rate_bit_s, retransmits| {
+            let mut progress = FlowProgress { rate_bit_s, ..FlowProgress::default() };
+            progress.counts.retransmits = retransmits;
+            (direction, Work::TcpBulk { streams: 1, bytes: None }, progress)
+        };
+        let up = |rate| bulk(Direction::Up, rate, Some(2));
+        let down = |rate| bulk(Direction::Down, rate, None);
+        assert_eq!(line(vec![up(Some(3_000_000)), up(Some(4_000_000))]), "  2.5 of 10 s  up 7.00 Mbit/s  resent 4");
+        assert_eq!(
+            line(vec![up(Some(800_000)), down(Some(0))]),
+            "  2.5 of 10 s  up 800 kbit/s  down 0 bit/s  resent 2"
+        );
+        // What the server did not report is not known, nor is a sum with it.
+        assert_eq!(line(vec![up(None), down(Some(5))]), "  2.5 of 10 s  up ?  down 5 bit/s  resent 2");
+        assert_eq!(line(vec![up(Some(3_000_000)), up(None)]), "  2.5 of 10 s  up ?  resent 4");
+    }
+
+    #[test]
+    fn a_line_has_round_trips_and_failures() {
+        let requests = |per_second, times: &[Nanos], failed| {
+            let mut progress = FlowProgress { per_second, ..FlowProgress::default() };
+            progress.counts.failed = failed;
+            times.iter().for_each(|time| progress.recent.add(*time));
+            (Direction::Up, Work::UdpRr { streams: 1, request: 8, response: 8, interval_ns: None }, progress)
+        };
+        let two = vec![requests(Some(99.6), &[7], 0), requests(Some(0.4), &[7], 2)];
+        assert_eq!(line(two), "  2.5 of 10 s  100/s  p50 7 ns  p99 7 ns  failed 2");
+        assert_eq!(line(vec![requests(None, &[], 0)]), "  2.5 of 10 s  0/s");
+    }
+}
