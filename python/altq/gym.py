@@ -198,7 +198,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Lets a class of each link send a packet."""
-        rewards, over = self._worlds.step(np.asarray(actions, dtype=np.int64))
+        # Fractions are refused: cut off, they would be other actions.
+        whole = np.asarray(actions).astype(np.int64, casting="same_kind", copy=False)
+        rewards, over = self._worlds.step(whole)
         return self._seen(), rewards, self._never.copy(), over, self._info()
 
     def counters(self, env: int) -> dict[str, dict[str, int]]:

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -49,7 +50,8 @@ class Sweep:
 
     @property
     def points(self) -> list[dict]:
-        """The points: ``values``, ``row``, ``column``, ``samples``, ``failed``, ``figures``."""
+        """The points: ``values``, ``row``, ``column``, ``samples``, ``failed``, ``met`` (whether
+        the rules hold; ``None`` without rules), ``figures``."""
         return self.summary["points"]
 
     @property
@@ -94,7 +96,8 @@ def sweep(
     ``samples``: runs of each point. ``seed``: that of the first; each has the seed after that of
     the one before. ``until``: rules such as ``"ci95(voice.p99) < 1%"``; a point ends once all of
     them hold, after ``samples`` runs at the latest. ``figures``: the figures to keep, with ``*``
-    and ``?``. ``show``: those of the summary. ``row``, ``column``: only these of the case.
+    and ``?``; it is a warning if no run has one. ``show``: those of the summary. ``row``,
+    ``column``: only these of the case.
 
     ``out``: the folder of the results; what is there already is not run again. Without it nothing
     is kept. ``shard="17/400"`` does one part of the work, and returns ``None``; once all are done
@@ -155,6 +158,8 @@ def sweep(
         if shard is not None:
             return None
         summary = json.loads(todo.gather(_list(show)))
+        for figure in summary["missing"]:
+            warnings.warn(f"no run has a figure {figure!r}", stacklevel=2)
         return Sweep(todo.table(), summary, Path(out) if out is not None else None)
 
 

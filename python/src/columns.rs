@@ -23,11 +23,17 @@ fn array<'py>(column: &str, given: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, P
 
 /// Whole numbers from 0 on.
 pub fn whole(column: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    if let Ok(values) = given.extract::<PyReadonlyArray1<'_, u64>>() {
-        return Ok(values.as_array().iter().copied().collect());
+    // A column of records may lie at any address, at any distance from value to value. Such a one
+    // is no slice, and is copied below.
+    if let Ok(given) = given.extract::<PyReadonlyArray1<'_, u64>>()
+        && let Ok(values) = given.as_slice()
+    {
+        return Ok(values.to_vec());
     }
-    if let Ok(values) = given.extract::<PyReadonlyArray1<'_, i64>>() {
-        return signed(column, values.as_array().iter().copied());
+    if let Ok(given) = given.extract::<PyReadonlyArray1<'_, i64>>()
+        && let Ok(values) = given.as_slice()
+    {
+        return signed(column, values.iter().copied());
     }
     let (array, kind) = array(column, given)?;
     if array.len()? == 0 {

@@ -161,6 +161,12 @@ fn without_nulls<'a>(name: &str, array: &'a ArrayRef) -> PyResult<&'a ArrayRef> 
     }
 }
 
+/// Whether pandas has made this column of the index of a frame, as it does after rows were left
+/// out.
+fn is_index(name: &str) -> bool {
+    name.starts_with("__index_level_") && name.ends_with("__")
+}
+
 fn missing(column: &str) -> PyErr {
     errors::packet(format!("the column {column} is missing; a list of packets has time_ns, class and bytes"))
 }
@@ -184,7 +190,7 @@ fn read(names: &Names, given: &Bound<'_, PyAny>) -> PyResult<Given> {
             )));
         }
     };
-    for name in source.names()? {
+    for name in source.names()?.into_iter().filter(|name| !is_index(name)) {
         if !COLUMNS.contains(&name.as_str()) {
             return Err(errors::packet(format!(
                 "there is no column {name:?}; leave it out, or rename it to one of {}",

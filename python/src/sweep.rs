@@ -146,9 +146,17 @@ impl Sweep {
             row,
             column,
         };
-        let plan = py.detach(|| Plan::new(request));
+        let plan = py.detach(|| Plan::new(request)).map_err(failed)?;
+        // Its runs would fail, and as their rows stay, `altq sweep` would find them in the folder.
+        if plan.reads_counters() {
+            return Err(errors::case_use(format!(
+                "{}: the case has a figure or an expectation of counters as `tc -s` prints them, which this package \
+                 does not read; sweep it with the command altq sweep",
+                plan.path.display()
+            )));
+        }
         let shard = shard.map(Shard::parse).transpose().map_err(PyValueError::new_err)?;
-        Ok(Sweep { plan: plan.map_err(failed)?, folder, shard, again, timeout, left: Mutex::default() })
+        Ok(Sweep { plan, folder, shard, again, timeout, left: Mutex::default() })
     }
 
     /// Does what is missing, by processes of this host. `progress` is told the runs that are done,
@@ -265,10 +273,13 @@ fn checked(lines: Vec<Vec<(String, String)>>) -> Result<Vec<Line>, String> {
         return Err("a table has a line for each point, and a value in each line".into());
     }
     let mut all = Vec::with_capacity(lines.len());
-    for (at, line) in lines.into_iter().enumerate() {
-        if !line.iter().map(|(name, _)| name).eq(&names) {
+    for (at, mut line) in lines.into_iter().enumerate() {
+        // The names may stand in any order; they come from a dict, so each is there once.
+        let place = |name: &String| names.iter().position(|own| own == name);
+        if line.len() != names.len() || line.iter().any(|(name, _)| place(name).is_none()) {
             return Err(format!("line {at} of the table does not have the names of line 0: {}", names.join(", ")));
         }
+        line.sort_by_key(|(name, _)| place(name));
         all.push(Line { number: at, values: line });
     }
     Ok(all)

@@ -120,6 +120,10 @@ impl Lane {
     }
 }
 
+/// How many packets in a row may be dropped on arrival while nothing waits. Then nobody could ever
+/// send anything.
+const MOST_IN_VAIN: u32 = 100_000;
+
 /// What all episodes have in common.
 struct Common {
     specs: Vec<LinkSpec>,
@@ -160,7 +164,7 @@ impl World {
         }
         let rate = common.specs.first().map_or(altq_engine::units::Rate::mbit_s(1), |spec| spec.rate);
         let mut world = World { lanes, wire: Wire::new(rate, 1), now: 0, steps: 0, seed, over: false };
-        world.skip();
+        world.skip()?;
         world.begin();
         Ok(world)
     }
@@ -181,12 +185,20 @@ impl World {
     }
 
     /// Goes on to the next arrival while nothing waits.
-    fn skip(&mut self) {
+    fn skip(&mut self) -> PyResult<()> {
+        let mut in_vain = 0;
         while self.lanes.iter().all(|lane| lane.packets == 0) {
-            let Some((at, lane)) = self.arrival() else { return };
+            let Some((at, lane)) = self.arrival() else { return Ok(()) };
+            if in_vain == MOST_IN_VAIN {
+                return Err(errors::packet(format!(
+                    "the queues have dropped {MOST_IN_VAIN} packets in a row while nothing waited; give them more room"
+                )));
+            }
+            in_vain += 1;
             self.now = self.now.max(at);
             self.lanes[lane].arrive(at);
         }
+        Ok(())
     }
 
     /// Begins a step: counts from here.
@@ -218,7 +230,7 @@ impl World {
         };
         self.arrive_before(end);
         self.now = end;
-        self.skip();
+        self.skip()?;
         let mut reward = 0.0;
         for (lane, weight) in self.lanes.iter_mut().zip(&common.weights) {
             lane.account(self.now);
@@ -269,6 +281,13 @@ fn lanes(link: &Link) -> Vec<(ClassId, LinkSpec)> {
     lanes
 }
 
+/// Whether an empty queue takes a packet of this length.
+fn has_room(spec: &LinkSpec, bytes: u32) -> PyResult<bool> {
+    let mut queue = Engine::new(spec).map_err(|error| errors::policy_use(error.to_string()))?;
+    queue.enqueue(0, ROOT, Packet::new(0, bytes));
+    Ok(queue.backlog() > 0)
+}
+
 #[pymethods]
 impl Worlds {
     #[new]
@@ -316,7 +335,17 @@ impl Worlds {
         if !drop_cost.is_finite() || drop_cost < 0.0 {
             return Err(PyValueError::new_err(format!("drop_cost is a number from 0 on, and not {drop_cost}")));
         }
-        let specs = lanes.into_iter().map(|(_, spec)| spec).collect();
+        let specs: Vec<LinkSpec> = lanes.into_iter().map(|(_, spec)| spec).collect();
+        for ((spec, plan), name) in specs.iter().zip(&plans).zip(&names) {
+            let Some(plan) = plan else { continue };
+            if !has_room(spec, plan.bytes)? {
+                let bytes = plan.bytes;
+                return Err(PyValueError::new_err(format!(
+                    "traffic of {name}: its queue drops each packet of {bytes} bytes, also if it is empty; make the \
+                     limit of the queue larger, or packets shorter"
+                )));
+            }
+        }
         let common = Common { specs, plans, weights: own, drop_cost, steps };
         let worlds = (0..count as u64).map(|seed| World::new(&common, seed)).collect::<PyResult<Vec<_>>>()?;
         Ok(Worlds { common, names, worlds, seen: Vec::new() })
@@ -387,7 +416,11 @@ impl Worlds {
         py: Python<'py>,
         actions: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<(Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<bool>>)> {
-        let actions: Vec<i64> = actions.as_array().iter().copied().collect();
+        let actions: Vec<i64> = match actions.as_slice() {
+            Ok(actions) => actions.to_vec(),
+            // A column of records, say, which may lie at any address: Python reads it.
+            Err(_) => actions.call_method0("tolist")?.extract()?,
+        };
         let (count, most) = (self.worlds.len(), self.names.len());
         if actions.len() != count {
             return Err(PyValueError::new_err(format!("{} actions for {count} environments", actions.len())));

@@ -171,3 +171,29 @@ def test_wrong_actions():
         many.step(np.array([0, -1]))
     with pytest.raises(ValueError, match="3 actions for 2"):
         many.step(np.array([0, 0, 0]))
+    with pytest.raises(TypeError, match="float64"):
+        many.step(np.array([1.9, 0.7]))
+
+
+def test_actions_may_be_a_column_of_records():
+    many, plain = VectorEnv(TWO, 3), VectorEnv(TWO, 3)
+    many.reset(seed=1)
+    plain.reset(seed=1)
+    records = np.zeros(3, dtype=[("action", "<i8"), ("note", "u1")])
+    records["action"] = [1, 0, 1]
+    assert np.array_equal(many.step(records["action"])[0], plain.step(np.array([1, 0, 1]))[0])
+    # Small whole numbers do as well.
+    assert np.array_equal(many.step(np.array([0, 1, 1], np.uint8))[0], plain.step(np.array([0, 1, 1]))[0])
+
+
+@pytest.mark.parametrize("make", [LinkEnv, lambda *args, **words: VectorEnv(*args, 2, **words)])
+def test_a_queue_without_room_for_a_packet_is_refused(make):
+    def policy(limit):
+        return altq.Policy(
+            f"link l {{ rate 8Mbit/s scheduler priq class a {{ priority 1 default queue drop_tail {{ limit {limit} }} }} }}"
+        )
+
+    traffic = {"a": Traffic(1_000_000, 1500)}
+    with pytest.raises(ValueError, match="traffic of a: its queue drops each packet of 1500 bytes"):
+        make(policy("1000bytes"), traffic=traffic)
+    make(policy("1500bytes"), traffic=traffic)

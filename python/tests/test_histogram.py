@@ -30,6 +30,18 @@ def test_sums_are_those_of_all_values():
     assert parts[0].to_json() == whole.to_json()
 
 
+@pytest.mark.parametrize("kind", ["<u8", "<i8", "<u4", ">u8"])
+def test_columns_of_records_are_read_as_they_are(kind):
+    # 11 bytes, or 7, from value to value: no multiple of a value's length.
+    records = numpy.zeros(5, dtype=[("bytes", "<u2"), ("time_ns", kind), ("class", "u1")])
+    records["time_ns"] = [10, 20, 30, 40, 100]
+    records["bytes"], records["class"] = 0xFFFF, 0xFF
+    for column, values in ((records["time_ns"], [10, 20, 30, 40, 100]), (records["time_ns"][::-2], [100, 30, 10])):
+        histogram = Histogram(column)
+        assert (len(histogram), histogram.max_ns) == (len(values), 100)
+        assert histogram.mean_ns == sum(values) // len(values)
+
+
 def test_nothing_is_nothing():
     empty = Histogram()
     assert (len(empty), empty.mean_ns, empty.max_ns, empty.percentile_ns(50)) == (0, None, None, None)

@@ -87,6 +87,10 @@ def test_pandas():
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     ran = altq.replay(POLICY, pandas.DataFrame(PACKETS))
+    # A frame of which rows were left out: pandas hands on its index as a column.
+    more = pandas.DataFrame({name: [values[0], *values] for name, values in PACKETS.items()})
+    again = altq.replay(POLICY, more[more.index > 0])
+    assert again.departures["time_ns"].tolist() == ran.departures["time_ns"].tolist()
     frame = pandas.DataFrame.from_arrow(ran.departures)
     assert frame["class"].tolist() == ["a", "b", "a"] and frame["delay_ns"].tolist() == [0, 100_000, 0]
 

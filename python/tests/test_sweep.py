@@ -71,6 +71,9 @@ def test_the_grid_takes_what_python_has(case):
     lines = [{"size": size, "rate": f"{rate}Mbit/s"} for size in (500, 600) for rate in (1, 2, 3)]
     other = altq.sweep(case, table=lines, samples=2)
     assert other.points == one.points
+    # The names of a line may stand in any order.
+    lines[1:] = [dict(reversed(line.items())) for line in lines[1:]]
+    assert altq.sweep(case, table=lines, samples=2).points == one.points
     # A case that has been given values, and a case that stands in no file.
     given = altq.sweep(altq.Case.load(case).with_(size=500), {"rate": "1..3Mbit/s:3"}, samples=2)
     assert given.table["all.sent"].tolist() == one.table["all.sent"][:6].tolist()
@@ -104,6 +107,24 @@ def test_a_rule_ends_points(case):
     done = altq.sweep(case, {"rate": "5Mbit/s"}, samples=400, until="ci95(all.rate) < 2%")
     assert 20 <= done.points[0]["samples"] < 400
     assert done.points[0]["figures"][0]["name"] == "all.rate"
+    assert done.points[0]["met"] is True
+    # Two samples of a random source are not the same to a millionth.
+    unmet = altq.sweep(case, samples=2, until="ci95(all.mean) < 0.0001%")
+    assert unmet.points[0]["met"] is False
+
+
+def test_a_figure_that_no_run_has_is_a_warning(case):
+    with pytest.warns(UserWarning, match="no run has a figure 'al.*'"):
+        done = altq.sweep(case, figures=["all.rate", "al.*"])
+    assert "all.rate" in done.table.columns and done.points[0]["met"] is None
+
+
+def test_a_case_about_the_output_of_tc_is_refused(case, tmp_path):
+    about = '\n[[figures]]\nname = "sent"\nmeasure = "counter"\nclass = "all"\ncounter = "bytes"\n'
+    case.write_text(CASE + about)
+    with pytest.raises(altq.CaseError, match="counters as `tc -s` prints them"):
+        altq.sweep(case, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def children() -> list[int]:
@@ -177,6 +198,8 @@ def test_control_c_ends_it(case, tmp_path):
         ({"table": [{"rate": "1Mbit/s"}, {"size": 3}]}, "line 1 of the table"),
         ({"table": []}, "a line for each point"),
         ({"until": "all.rate < 1%"}, "is no rule"),
+        ({"until": "ci95(all.rate) < 1%"}, "at least 2 samples"),
+        ({"until": "ci95(all.rate) < 2ms", "samples": 40}, "all.rate is a rate"),
         ({"until": "ci95(all.rat) < 1%", "samples": 40}, "did you mean"),
         ({"row": "x"}, "it has no row"),
     ],

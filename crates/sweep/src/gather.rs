@@ -59,7 +59,7 @@ fn that_count(plan: &Plan, folder: &Path) -> Result<Vec<Task>, SweepError> {
             missing += 1;
             continue;
         }
-        points.read(plan, folder, &task)?;
+        points.read(folder, &task)?;
         tasks.push(task);
     }
     match missing {
@@ -97,15 +97,18 @@ pub fn gather(plan: &Plan, folder: &Path, format: Format, show: &[String]) -> Re
             }
         }
     }
-    for form in plan.figures.iter().chain(show) {
+    let has = |form: &str| figures.is_empty() || figures.iter().any(|(name, _)| fits(form, name));
+    if let Some(form) = show.iter().find(|form| !has(form)) {
         let names = figures.iter().map(|(name, _)| name.as_str());
-        if !figures.is_empty() && !names.clone().any(|name| fits(form, name)) {
-            let hint = did_you_mean(form, names).map_or(String::new(), |hint| format!("; {hint}"));
-            return Err(SweepError::Wrong(format!("{}: its runs have no figure {form:?}{hint}", plan.path.display())));
-        }
+        let hint = did_you_mean(form, names).map_or(String::new(), |hint| format!("; {hint}"));
+        return Err(SweepError::Wrong(format!("{}: its runs have no figure {form:?}{hint}", plan.path.display())));
     }
+    // Another word would do all runs again, so these are told, and the rest is kept.
+    let mut missing: Vec<String> = plan.asked_for().filter(|form| !has(form)).map(str::to_owned).collect();
+    missing.sort_unstable();
+    missing.dedup();
     let columns = Columns::new(plan, figures);
-    let mut summary = summary::Sums::new(plan, &columns.figures, show);
+    let mut summary = summary::Sums::new(plan, &columns.figures, show, missing);
     let path = folder.join(format.file());
     let mut failed = None;
     store::whole(&path, |file| {

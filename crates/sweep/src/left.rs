@@ -39,14 +39,15 @@ impl Left {
     /// `again`: tasks in which runs failed are done again.
     ///
     /// # Errors
-    /// If results cannot be read, or if a rule names a figure that no run has.
+    /// If results cannot be read.
     pub fn new(plan: &Plan, folder: &Path, shard: Option<Shard>, again: bool) -> Result<Left, SweepError> {
         let tasks = plan.tasks();
         let there = store::there(folder)?;
         let points = Points::new(plan);
         let (mut open, mut counts) = (Vec::new(), Counts::default());
+        let own = shard.map(|shard| plan.of_shard(&tasks, shard));
         for (at, task) in tasks.iter().enumerate() {
-            if shard.is_some_and(|shard| !plan.is_of(task, shard)) {
+            if own.as_ref().is_some_and(|own| own.get(at) != Some(&true)) {
                 continue;
             }
             counts.tasks += 1;
@@ -54,13 +55,14 @@ impl Left {
             if there.contains(&task.id) && !(again && has_failed(folder, task)?) {
                 counts.tasks_there += 1;
                 counts.runs_there += task.runs();
-                points.read(plan, folder, task)?;
+                points.read(folder, task)?;
             } else {
                 open.push(at);
             }
         }
-        // First samples first, so that few runs are in vain where points end early.
-        if !plan.until.is_empty() {
+        // First samples first, so that few runs are in vain where points end early, or where no run
+        // has a figure that is asked for.
+        if !plan.until.is_empty() || !plan.figures.is_empty() {
             let first = |at: usize| tasks.get(at).and_then(|task| task.pieces.first()).map_or(0, |piece| piece.from);
             open.sort_by_key(|at| (first(*at), *at));
         }
@@ -96,7 +98,8 @@ impl Left {
     /// Keeps the results of a task: what became of each of its runs, in their order.
     ///
     /// # Errors
-    /// If they cannot be written, or if a rule names a figure that no run has.
+    /// If they cannot be written, or if each point has had a good run, and none of these has a
+    /// figure that is asked for.
     pub fn put(&self, plan: &Plan, folder: &Path, at: usize, outcomes: Vec<Outcome>) -> Result<(), SweepError> {
         let Some(task) = self.tasks.get(at) else { return Ok(()) };
         let table = plan.table(task, outcomes);

@@ -6,7 +6,7 @@ mod files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use altq_cases::case::{Case, CaseFile, Expectation, Given, Unit};
+use altq_cases::case::{Case, CaseFile, Expectation, Given, Measure, Unit};
 use altq_cases::world::World;
 use altq_simulator::sim::{self, SimError};
 use serde::{Deserialize, Serialize};
@@ -161,6 +161,7 @@ pub struct Plan {
     pub limit: Limit,
     /// What expectations are counted in, by the name of their figure.
     expected: BTreeMap<String, Quantity>,
+    counters: bool,
     files: files::Digests,
 }
 
@@ -221,11 +222,19 @@ impl Plan {
         if !figures.is_empty() {
             figures.extend(request.until.iter().map(|rule| rule.figure.clone()));
         }
+        let expected = expected(&usual);
+        if let Some(rule) = request.until.first().filter(|_| samples < 2) {
+            let figure = &rule.figure;
+            return Err(wrong(format!("ci95({figure}) needs at least 2 samples of a point; give more, or no rule")));
+        }
         let usual_chunk = if request.until.is_empty() { RUNS } else { RUNS_WITH_RULE };
         let files = files::Digests::of(&text, &path, &points);
+        let until = request.until.into_iter().map(|rule| in_unit(rule, &usual, &expected));
+        let until = until.collect::<Result<Vec<_>, _>>().map_err(|why| wrong(format!("{}: {why}", path.display())))?;
         Ok(Plan {
             name: usual.name.clone(),
-            expected: expected(&usual),
+            expected,
+            counters: reads_counters(&usual),
             seed: request.seed.unwrap_or(usual.seed),
             text,
             path,
@@ -233,7 +242,7 @@ impl Plan {
             points,
             samples,
             chunk: request.chunk.unwrap_or(usual_chunk).max(1),
-            until: request.until,
+            until,
             figures,
             limit: request.limit,
             files,
@@ -243,6 +252,12 @@ impl Plan {
     /// All runs, if no point ends early.
     pub fn runs(&self) -> u64 {
         self.points.len() as u64 * u64::from(self.samples)
+    }
+
+    /// The figures that are asked for by name, with `*` and `?`: those to keep, and those of rules.
+    pub fn asked_for(&self) -> impl Iterator<Item = &str> {
+        let kept = self.figures.iter().map(String::as_str);
+        kept.chain(self.until.iter().map(|rule| rule.figure.as_str()))
     }
 
     /// What a figure is counted in.
@@ -298,15 +313,33 @@ impl Plan {
         rows::table(&self.names, &ran.collect::<Vec<_>>())
     }
 
-    /// True if a task belongs to a shard. With a rule all samples of a point belong to one shard,
-    /// because only all of them together say where the point ends.
-    pub fn is_of(&self, task: &Task, shard: Shard) -> bool {
-        let hash = match task.pieces.as_slice() {
-            [piece] if !self.until.is_empty() => self.hash(&[Piece { from: 0, to: 0, ..*piece }]),
-            pieces => self.hash(pieces),
+    /// Of each of the plan's tasks, whether it belongs to a shard. Tasks are dealt out in the order
+    /// of their hashes, so that no shard has more than one task more than another. With a rule all
+    /// samples of a point belong to one shard, because only all of them together say where the
+    /// point ends; then points are dealt out.
+    pub fn of_shard(&self, tasks: &[Task], shard: Shard) -> Vec<bool> {
+        let key = |task: &Task| {
+            let hash = match task.pieces.as_slice() {
+                [piece] if !self.until.is_empty() => self.hash(&[Piece { from: 0, to: 0, ..*piece }]),
+                pieces => self.hash(pieces),
+            };
+            hash.iter().take(16).fold(0, |number: u128, byte| number << 8 | u128::from(*byte))
         };
-        let number = hash.iter().take(8).fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
-        number % u64::from(shard.of) == u64::from(shard.number) - 1
+        let keys: Vec<u128> = tasks.iter().map(key).collect();
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let is_of = |key: &u128| {
+            let place = sorted.binary_search(key).unwrap_or_default() as u64;
+            place % u64::from(shard.of) == u64::from(shard.number) - 1
+        };
+        keys.iter().map(is_of).collect()
+    }
+
+    /// True if something of the case is read from what `tc -s` would print, for which whoever runs
+    /// it needs a [`ReadCounters`](altq_cases::stat::ReadCounters).
+    pub fn reads_counters(&self) -> bool {
+        self.counters
     }
 
     /// The hash of everything on which the results of these runs depend.
@@ -342,14 +375,54 @@ impl Plan {
 
 /// What the expectations of a case are counted in.
 fn expected(file: &CaseFile) -> BTreeMap<String, Quantity> {
-    let all = file.runs.iter().flat_map(|run| &run.case.expectations);
-    let named = all.filter(|expectation| !expectation.name.is_empty());
-    let of = |expectation: &Expectation| match expectation.probe.measure.unit() {
+    let mut all = BTreeMap::new();
+    for case in file.runs.iter().map(|run| &run.case) {
+        for expectation in &case.expectations {
+            // As crate::figures calls them.
+            let figure = expectation.figure.and_then(|at| case.figures.get(at));
+            let name = match (expectation.name.as_str(), figure) {
+                ("", Some(figure)) => figure.name.as_str(),
+                (name, _) => name,
+            };
+            if !name.is_empty() {
+                all.insert(format!("expect.{name}"), of_unit(expectation.probe.measure.unit()));
+            }
+        }
+    }
+    all
+}
+
+/// Whether something of a case that runs in the simulator is read from what `tc -s` would print.
+fn reads_counters(file: &CaseFile) -> bool {
+    let of = |measure: Measure| matches!(measure, Measure::Counter | Measure::Identities | Measure::Disagreements);
+    file.runs.iter().map(|run| &run.case).any(|case| {
+        let concerns =
+            |expectation: &&Expectation| case.columns.iter().any(|column| expectation.concerns(column, World::Sim));
+        case.figures.iter().any(|figure| of(figure.measure()))
+            || case.expectations.iter().filter(concerns).any(|expectation| of(expectation.probe.measure))
+    })
+}
+
+/// What is counted in a unit.
+fn of_unit(unit: Unit) -> Quantity {
+    match unit {
         Unit::Rate => Quantity::Rate,
         Unit::Time => Quantity::Time,
         Unit::Fraction | Unit::Count => Quantity::Plain,
-    };
-    named.map(|expectation| (format!("expect.{}", expectation.name), of(expectation))).collect()
+    }
+}
+
+/// A rule with its limit in the unit of its figure.
+fn in_unit(rule: Until, file: &CaseFile, expected: &BTreeMap<String, Quantity>) -> Result<Until, String> {
+    let name = rule.figure.strip_prefix("figure.");
+    match file.figures().iter().find(|figure| Some(figure.name.as_str()) == name) {
+        Some(figure) => rule.in_unit(of_unit(figure.unit.unit), figure.unit.factor),
+        None => {
+            let known = expected.get(&rule.figure).copied();
+            let counted = known.unwrap_or_else(|| quantity(&rule.figure));
+            rule.in_unit(counted, 1.0)
+        }
+    }
 }
 
 /// A point with one more value.

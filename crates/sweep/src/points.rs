@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 
+use altq_config::suggest::did_you_mean;
+use altq_config::wildcard::fits;
+
 use crate::driver::lock;
 use crate::plan::{Plan, Task};
 use crate::rows::Table;
@@ -16,8 +19,20 @@ use crate::{SweepError, store};
 pub struct Points {
     rules: Vec<Until>,
     points: Mutex<BTreeMap<usize, Point>>,
-    /// The rules whose figures were seen in a run.
-    seen: Mutex<Vec<bool>>,
+    wanted: Mutex<Wanted>,
+}
+
+/// Figures that are asked for, of which it is told early if no run has them. Some points may lack a
+/// figure that others have, so each point must have had a good run first.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Their names, with `*` and `?`, as long as no run has had one.
+    forms: Vec<String>,
+    /// By point: whether one of its runs went well. Empty where points have a single task: nothing
+    /// would be left to save, and the summary tells it.
+    good: Vec<bool>,
+    /// How many points had such a run.
+    count: usize,
 }
 
 /// By rule: the samples of its figure.
@@ -40,56 +55,71 @@ impl Points {
     /// Those of a plan, none of whose results are there.
     pub fn new(plan: &Plan) -> Points {
         let rules = plan.until.clone();
-        Points { seen: Mutex::new(vec![false; rules.len()]), rules, points: Mutex::default() }
+        let forms: Vec<String> = plan.asked_for().map(str::to_owned).collect();
+        let points = if forms.is_empty() || plan.samples <= plan.chunk { 0 } else { plan.points.len() };
+        let wanted = Mutex::new(Wanted { forms, good: vec![false; points], count: 0 });
+        Points { rules, points: Mutex::default(), wanted }
     }
 
     /// Takes in the results of a task that are there already.
-    pub fn read(&self, plan: &Plan, folder: &Path, task: &Task) -> Result<(), SweepError> {
+    pub fn read(&self, folder: &Path, task: &Task) -> Result<(), SweepError> {
         if self.rules.is_empty() {
             return Ok(());
         }
         let wanted = |name: &str| name == "error" || self.rules.iter().any(|rule| rule.figure == name);
         let table = store::read(&store::part(folder, task), wanted)?;
-        self.add(plan, task, &table)
+        self.keep(task, &table);
+        Ok(())
     }
 
-    /// Takes in the results of a task.
+    /// Takes in the results of a task that was done now.
     ///
     /// # Errors
-    /// If a run went well and has no figure of a rule's name, and none had it before.
+    /// If each point has had a good run, and none of these has a figure that is asked for.
     pub fn add(&self, plan: &Plan, task: &Task, table: &Table) -> Result<(), SweepError> {
-        let errors = table.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
-        let all_failed = errors.iter().all(Option::is_some);
-        if !all_failed && !plan.figures.is_empty() && !table.columns.iter().any(|(name, _)| name.contains('.')) {
-            let why = format!("{}: its runs have no figure that --figures keeps", plan.path.display());
-            return Err(SweepError::Wrong(why));
+        self.look_for(plan, task, table)?;
+        self.keep(task, table);
+        Ok(())
+    }
+
+    fn look_for(&self, plan: &Plan, task: &Task, table: &Table) -> Result<(), SweepError> {
+        let mut wanted = lock(&self.wanted);
+        if wanted.good.is_empty() || all_failed(table) {
+            return Ok(());
         }
-        let mut samples = Vec::with_capacity(self.rules.len());
-        for (at, rule) in self.rules.iter().enumerate() {
-            let cells = table.column(&rule.figure).and_then(|cells| cells.numbers());
-            let mut seen = lock(&self.seen);
-            if let Some(seen) = seen.get_mut(at) {
-                if cells.is_none() && !all_failed && !*seen {
-                    return Err(SweepError::Wrong(unknown(plan, rule, table)));
-                }
-                *seen |= cells.is_some();
-            }
-            samples.push(cells.map_or_else(|| vec![None; errors.len()], <[Option<f64>]>::to_vec));
+        wanted.forms.retain(|form| !table.columns.iter().any(|(name, _)| fits(form, name)));
+        for piece in &task.pieces {
+            let before = wanted.good.get_mut(piece.point).map(|good| std::mem::replace(good, true));
+            wanted.count += usize::from(before == Some(false));
         }
+        match wanted.forms.first() {
+            Some(form) if wanted.count == wanted.good.len() => Err(SweepError::Wrong(unknown(plan, form, table))),
+            _ => Ok(()),
+        }
+    }
+
+    fn keep(&self, task: &Task, table: &Table) {
         // Of a task with several points each is complete, so there is nothing to end.
-        let (false, [piece]) = (self.rules.is_empty(), task.pieces.as_slice()) else { return Ok(()) };
+        let (false, [piece]) = (self.rules.is_empty(), task.pieces.as_slice()) else { return };
+        let samples: Samples = match all_failed(table) {
+            // No rule holds of nothing; this is how it is told that all of them failed.
+            true => vec![Vec::new(); self.rules.len()],
+            false => {
+                let of = |rule: &Until| {
+                    let cells = table.column(&rule.figure).and_then(|cells| cells.numbers());
+                    // A figure that this point does not have has no value in any of its runs.
+                    cells.map_or_else(|| vec![None; table.len()], <[Option<f64>]>::to_vec)
+                };
+                self.rules.iter().map(of).collect()
+            }
+        };
         let mut points = lock(&self.points);
         let point = points.entry(piece.point).or_default();
         if point.samples.is_empty() {
             point.samples = vec![Vec::new(); self.rules.len()];
         }
-        if all_failed {
-            // No rule holds of nothing; this is how it is told that all of them failed.
-            samples = vec![Vec::new(); self.rules.len()];
-        }
         point.early.insert(piece.from, (piece.to, samples));
         point.go_on(&self.rules);
-        Ok(())
     }
 
     /// True if a task's samples lie behind the end of their point.
@@ -125,14 +155,17 @@ impl Point {
     }
 }
 
-/// The message about a rule whose figure no run has.
-fn unknown(plan: &Plan, rule: &Until, table: &Table) -> String {
+/// Whether no run of a task has figures.
+fn all_failed(table: &Table) -> bool {
+    let errors = table.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
+    errors.iter().all(Option::is_some)
+}
+
+/// The message about a figure that is asked for and that no run has.
+fn unknown(plan: &Plan, form: &str, table: &Table) -> String {
     let figures = table.columns.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains('.'));
-    let hint = match altq_config::suggest::did_you_mean(&rule.figure, figures) {
-        Some(hint) => format!("; {hint}"),
-        None => String::new(),
-    };
-    format!("{}: its runs have no figure {:?}{hint}", plan.path.display(), rule.figure)
+    let hint = did_you_mean(form, figures).map_or(String::new(), |hint| format!("; {hint}"));
+    format!("{}: its runs have no figure {form:?}{hint}", plan.path.display())
 }
 
 #[cfg(test)]

@@ -131,10 +131,27 @@ impl Runner {
     /// A message without the folder of the case, which is another one on other hosts.
     fn plain(&self, message: String) -> String {
         match self.job.path.parent().map(|folder| folder.display().to_string()) {
-            Some(folder) if !folder.is_empty() => message.replace(&format!("{folder}/"), ""),
+            Some(folder) if !folder.is_empty() => without(&message, &format!("{folder}/")),
             _ => message,
         }
     }
+}
+
+/// A message without a folder where a path begins with it. The same letters elsewhere are part of
+/// a longer path, or of a word: `./` in `../a`, `t/` in `kbit/s`.
+fn without(message: &str, folder: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    let mut rest = 0;
+    for (at, _) in message.match_indices(folder) {
+        let before = message.get(..at).and_then(|before| before.chars().next_back());
+        if before.is_some_and(|before| before.is_alphanumeric() || "/._-~+@".contains(before)) {
+            continue;
+        }
+        out.push_str(message.get(rest..at).unwrap_or_default());
+        rest = at + folder.len();
+    }
+    out.push_str(message.get(rest..).unwrap_or_default());
+    out
 }
 
 /// Runs a task of a plan in this process. `None` if it was stopped.
@@ -150,4 +167,23 @@ pub fn run_task(plan: &Plan, task: &Task, runner: &mut Runner) -> Option<Table> 
         }
     }
     Some(plan.table(task, outcomes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_folder_of_the_case_is_left_out() {
+        for (message, folder, plain) in [
+            ("./../nope.altq cannot be read", "./", "../nope.altq cannot be read"),
+            ("./k.toml:3:2: no ./x", "./", "k.toml:3:2: no x"),
+            ("t/a.altq:1:2: 5 kbit/s is not a rate", "t/", "a.altq:1:2: 5 kbit/s is not a rate"),
+            ("t/t/a.altq, \"t/b\" and u/t/c", "t/", "t/a.altq, \"b\" and u/t/c"),
+            ("/tmp/x/a.altq (/tmp/x/b)", "/tmp/x/", "a.altq (b)"),
+            ("no path", "/tmp/x/", "no path"),
+        ] {
+            assert_eq!(without(message, folder), plain, "{message}");
+        }
+    }
 }

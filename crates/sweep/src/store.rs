@@ -3,10 +3,13 @@
 //! The same table gives the same bytes, wherever it is written. A file appears whole or not at all.
 
 use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -205,9 +208,11 @@ pub fn whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::R
         std::fs::create_dir_all(folder).map_err(SweepError::io(folder))?;
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!("{UNFINISHED}{}", std::process::id()));
+    // Hosts that share the folder may have processes of the same number; the random one differs.
+    let random = RandomState::new().build_hasher().finish();
+    name.push(format!("{UNFINISHED}{}-{random:016x}", std::process::id()));
     let beside = path.with_file_name(name);
-    let written = File::create(&beside).and_then(|file| {
+    let written = File::create_new(&beside).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
         file.into_inner()?.sync_data()
@@ -220,8 +225,13 @@ pub fn whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::R
     moved.map_err(SweepError::io(path))
 }
 
-/// What the name of a file that is not finished has behind it, before the number of its process.
+/// What the name of a file that is not finished has behind it, before the number of its process and
+/// a random one.
 const UNFINISHED: &str = ".unfinished-";
+
+/// For how long nobody has written to a file that is taken for a leftover. It takes seconds to
+/// write one; clocks of hosts may differ.
+const LEFT_FOR: Duration = Duration::from_secs(6 * 3600);
 
 /// The tasks that have results in a folder, by their ids. There are none if there is no folder yet.
 ///
@@ -244,12 +254,17 @@ pub fn there(folder: &Path) -> Result<HashSet<String>, SweepError> {
     Ok(ids)
 }
 
-/// Removes what killed processes have left unfinished. Called when nothing is missing, so that
-/// nobody can be writing what is of use.
+/// Removes what killed processes have left unfinished hours ago. What is younger may be what
+/// another driver of the same folder is at.
 pub fn sweep_up(folder: &Path) {
+    let now = SystemTime::now();
+    let is_old = |entry: &std::fs::DirEntry| {
+        let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        written.and_then(|written| now.duration_since(written).ok()).is_some_and(|age| age > LEFT_FOR)
+    };
     for folder in [folder.join(PARTS), folder.to_owned()] {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.contains(UNFINISHED)) {
+            if entry.file_name().to_str().is_some_and(|name| name.contains(UNFINISHED)) && is_old(&entry) {
                 // It is a leftover either way.
                 let _ = std::fs::remove_file(entry.path());
             }
@@ -274,6 +289,22 @@ mod tests {
     }
 
     #[test]
+    fn several_may_write_the_same_file() {
+        let folder = std::env::temp_dir().join(format!("altq-sweep-same-{}", std::process::id()));
+        let path = folder.join("table.csv");
+        // As a process of the same number on another host: it begins while this one is not done.
+        whole(&path, |file| {
+            whole(&path, |other| other.write_all(b"other")).map_err(std::io::Error::other)?;
+            sweep_up(&folder);
+            file.write_all(b"own")
+        })
+        .unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"own");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn what_is_written_is_read_again_and_has_the_same_bytes() {
         let folder = std::env::temp_dir().join(format!("altq-sweep-store-{}", std::process::id()));
         let task = Task { id: "0123".into(), pieces: Vec::new() };
@@ -286,11 +317,16 @@ mod tests {
         put(&folder, &task, &table()).unwrap();
         assert_eq!(std::fs::read(part(&folder, &task)).unwrap(), first);
         assert_eq!(there(&folder).unwrap(), HashSet::from(["0123".to_owned()]));
-        // What a killed process leaves is no result, and is removed.
-        std::fs::write(folder.join("parts/4567.parquet.unfinished-1"), "PAR1").unwrap();
+        // What a killed process leaves is no result, and is removed once nobody can be at it.
+        let unfinished = folder.join("parts/4567.parquet.unfinished-1-0123456789abcdef");
+        std::fs::write(&unfinished, "PAR1").unwrap();
         assert_eq!(there(&folder).unwrap().len(), 1);
         sweep_up(&folder);
-        assert!(!folder.join("parts/4567.parquet.unfinished-1").exists());
+        assert!(unfinished.exists());
+        let hours_ago = SystemTime::now() - Duration::from_secs(7 * 3600);
+        File::options().write(true).open(&unfinished).unwrap().set_modified(hours_ago).unwrap();
+        sweep_up(&folder);
+        assert!(!unfinished.exists());
         std::fs::write(part(&folder, &task), "nothing").unwrap();
         let error = read(&part(&folder, &task), |_| true).unwrap_err().to_string();
         assert!(error.ends_with("; remove it and run again") && error.contains("0123.parquet"), "{error}");

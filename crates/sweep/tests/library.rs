@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use altq_sweep::gather::{Format, gather, missing};
 use altq_sweep::grid::Axis;
-use altq_sweep::plan::{Plan, Request, Task};
+use altq_sweep::plan::{Plan, Request, Shard, Task};
 use altq_sweep::run::{Job, Limit, Runner, run_task};
-use altq_sweep::until::Until;
-use altq_sweep::{SweepError, store};
+use altq_sweep::until::{Below, Until};
+use altq_sweep::{Left, SweepError, store};
 
 const CASE: &str = r#"
 name = "library"
@@ -167,6 +167,94 @@ fn a_policy_in_a_file_counts_by_its_contents() {
     assert!(before[4..].iter().zip(&after[4..]).all(|(before, after)| before != after));
 }
 
+/// Does what is left, task by task in one thread.
+fn done_in_order(plan: &Plan, folder: &std::path::Path) -> Result<(), SweepError> {
+    let (left, mut runner) = (Left::new(plan, folder, None, false)?, runner(plan));
+    while let Some(at) = left.next() {
+        if left.is_in_vain(at) {
+            continue;
+        }
+        let mut outcomes = Vec::new();
+        for runs in plan.runs_of(left.task(at).unwrap()) {
+            let seeds = runs.seed..runs.seed + u64::from(runs.count);
+            outcomes.extend(seeds.map(|seed| runner.run(&runs.point, seed).map_err(Option::unwrap)));
+        }
+        left.put(plan, folder, at, outcomes)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_point_may_lack_a_figure_that_others_have() {
+    let folder = Folder::new("lack");
+    let case = CASE.replace("class all", "class ${who}").replace("rate = \"1Mbit/s\"", "who = \"voice\"");
+    std::fs::write(folder.0.join("case.toml"), case.replace("${rate}", "1Mbit/s")).unwrap();
+    let request = |figures: &[&str], rule: &str| Request {
+        axes: vec![Axis::parse("who=data,voice").unwrap()],
+        row: Some("500".into()),
+        column: Some("steady".into()),
+        samples: 40,
+        chunk: Some(20),
+        figures: figures.iter().map(|form| form.to_string()).collect(),
+        until: vec![Until::parse(rule).unwrap()],
+        ..folder.request()
+    };
+    // The point without such a class comes first. It has all its samples; the other one, whose
+    // samples are equal, ends after a task.
+    let kept: [(&str, &[&str]); 2] = [("all", &[]), ("some", &["voice.*"])];
+    for (out, figures) in kept {
+        let plan = Plan::new(request(figures, "ci95(voice.rate) < 1%")).unwrap();
+        done_in_order(&plan, &folder.out(out)).unwrap();
+        let summary = gather(&plan, &folder.out(out), Format::Csv, &[]).unwrap();
+        let points: Vec<_> = summary.points.iter().map(|point| (point.samples, point.met)).collect();
+        assert_eq!((points, summary.missing), (vec![(40, Some(false)), (20, Some(true))], Vec::new()));
+        // All of it is there.
+        done_in_order(&plan, &folder.out(out)).unwrap();
+    }
+    // A word that fits nothing is told once each point has been looked at, and not only in the end.
+    let plan = Plan::new(request(&["voice.*", "vioce.*"], "ci95(voice.rate) < 1%")).unwrap();
+    let wrong = done_in_order(&plan, &folder.out("wrong")).unwrap_err().to_string();
+    assert!(wrong.contains(": its runs have no figure \"vioce.*\""), "{wrong}");
+    assert_eq!(std::fs::read_dir(folder.out("wrong").join("parts")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_limit_is_compared_in_the_unit_of_its_figure() {
+    let folder = Folder::new("units");
+    let figures = CASE.replace("measure = \"offered\"", "measure = \"goodput\"").replace("packets/s", "Mbit/s");
+    std::fs::write(folder.0.join("case.toml"), figures).unwrap();
+    let plan = |rule| Plan::new(Request { until: vec![Until::parse(rule).unwrap()], ..folder.request() });
+    assert_eq!(plan("ci95(figure.rate) < 100kbit/s").unwrap().until[0].below, Below::Number(0.1));
+    assert_eq!(plan("ci95(f.p99) < 2ms").unwrap().until[0].below, Below::Number(2e6));
+    for rule in ["ci95(figure.rate) < 2ms", "ci95(f.p99) < 2Mbit/s", "ci95(f.sent) < 1s"] {
+        assert!(matches!(plan(rule), Err(SweepError::Wrong(_))), "{rule}");
+    }
+}
+
+#[test]
+fn each_shard_has_as_many_tasks_as_another() {
+    let folder = Folder::new("shards");
+    let shards = |request: Request, of: u32| -> Vec<Vec<bool>> {
+        let plan = Plan::new(request).unwrap();
+        (1..=of).map(|number| plan.of_shard(&plan.tasks(), Shard { number, of })).collect()
+    };
+    let counts = |shards: &[Vec<bool>]| -> Vec<usize> {
+        shards.iter().map(|own| own.iter().filter(|own| **own).count()).collect()
+    };
+    let once = |shards: &[Vec<bool>]| (0..shards[0].len()).all(|at| shards.iter().filter(|own| own[at]).count() == 1);
+    // 8 points of 6 samples, 3 at once: 16 tasks.
+    let small = || Request { chunk: Some(3), ..folder.request() };
+    let all = shards(small(), 16);
+    assert!(once(&all) && counts(&all) == [1; 16]);
+    let some = shards(small(), 5);
+    assert!(once(&some) && counts(&some) == [4, 3, 3, 3, 3]);
+    // With a rule the 8 points are dealt out, with both tasks of each.
+    let until = vec![Until::parse("ci95(figure.rate) < 1%").unwrap()];
+    let points = shards(Request { until, ..small() }, 4);
+    assert!(once(&points) && counts(&points) == [4; 4]);
+    assert!(points.iter().all(|own| own.chunks(2).all(|pair| pair[0] == pair[1])));
+}
+
 #[test]
 fn what_is_asked_for_and_not_there_is_said() {
     let folder = Folder::new("asked");
@@ -181,7 +269,9 @@ fn what_is_asked_for_and_not_there_is_said() {
     // A rule whose figure is not there, in tasks that have whole points.
     let until = vec![Until::parse("ci95(figure.rat) < 1%").unwrap()];
     let plan = Plan::new(Request { samples: 2, until, ..folder.request() }).unwrap();
-    assert!(matches!(gather(&plan, &folder.out("out"), Format::Csv, &[]), Err(SweepError::Wrong(_))));
+    let summary = gather(&plan, &folder.out("out"), Format::Csv, &[]).unwrap();
+    assert_eq!(summary.missing, ["figure.rat"]);
+    assert!(summary.points.iter().all(|point| point.met == Some(false)));
     let stop = Arc::new(AtomicBool::new(true));
     let mut stopped = Runner::new(Job::of(&plan), None, stop);
     assert_eq!(run_task(&plan, &plan.tasks()[0], &mut stopped), None);

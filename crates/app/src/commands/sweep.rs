@@ -93,8 +93,8 @@ pub struct Args {
     /// The form of the table of all runs
     #[arg(long, value_enum, default_value_t = Form::Parquet)]
     format: Form,
-    /// Draws the figures of the summary over a number in which the points differ, as SVG: means
-    /// with their confidence intervals, and what the case says was published
+    /// Draws the first four figures of the summary over a number in which the points differ, as
+    /// SVG: means with their confidence intervals, and what the case says was published
     #[arg(long, value_name = "FILE.svg", value_parser = super::sim::svg, conflicts_with = "shard")]
     plot: Option<PathBuf>,
     /// Prints the summary as JSON (altq.sweep/1)
@@ -213,10 +213,23 @@ fn sweep(args: &Args) -> Result<Exit, SweepError> {
         let file = CaseFile::load(case).map_err(|error| SweepError::Wrong(error.to_string()))?;
         let drawn = std::fs::write(path, plot::svg(&plan, &summary, across, &file));
         drawn.map_err(|error| SweepError::Io { path: path.clone(), error })?;
+        let figures = summary.points.first().map_or(0, |point| point.figures.len());
+        if figures > plot::MOST {
+            let most = plot::MOST;
+            eprintln!("altq sweep: the plot has the first {most} of {figures} figures; --show names which");
+        }
     }
     let printed = if args.json { output::print_json(&summary) } else { output::print(&text(&plan, &summary)) };
     printed.map_err(|error| SweepError::Io { path: PathBuf::from("stdout"), error: io::Error::other(error) })?;
     let (runs, points, path) = (summary.runs, summary.points.len(), gather::table(out, format));
+    for figure in &summary.missing {
+        eprintln!("altq sweep: no run has a figure {figure:?}; the header of the table has the names of all");
+    }
+    let unmet = summary.points.iter().filter(|point| point.met == Some(false)).count();
+    if unmet > 0 {
+        let (rules, hold) = if args.until.len() == 1 { ("the rule", "does") } else { ("the rules", "do") };
+        eprintln!("altq sweep: {rules} {hold} not hold at {unmet} of {points} points");
+    }
     eprintln!("altq sweep: {runs} runs of {points} points are in {}", path.display());
     if let Some(first) = summary.first_error.as_ref() {
         eprintln!("altq sweep: {} of them failed; the table has the reasons. The first: {first}", summary.failed);

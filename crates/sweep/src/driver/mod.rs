@@ -55,8 +55,8 @@ pub struct Options<'a> {
 /// Does what is missing of a sweep. Returns how much there was to do.
 ///
 /// # Errors
-/// If it was stopped, if results cannot be written, if workers cannot be started, or if a rule
-/// names a figure that no run has.
+/// If it was stopped, if results cannot be written, if workers cannot be started, or if no run has
+/// a figure that is asked for and there is more to do.
 pub fn run(plan: &Plan, folder: &Path, options: &Options<'_>) -> Result<Counts, SweepError> {
     let left = Left::new(plan, folder, options.shard, options.again)?;
     let counts = left.counts();

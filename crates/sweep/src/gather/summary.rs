@@ -26,6 +26,8 @@ pub struct Summary {
     pub failed: u64,
     /// The first of these errors; `None` if there is none.
     pub first_error: Option<String>,
+    /// Figures that were asked for (to keep, or by rules) and that no run has.
+    pub missing: Vec<String>,
     /// The points, in order.
     pub points: Vec<PointSummary>,
 }
@@ -44,6 +46,8 @@ pub struct PointSummary {
     pub samples: u64,
     /// Those that failed.
     pub failed: u64,
+    /// Whether the rules hold of its runs; `None` without rules.
+    pub met: Option<bool>,
     /// The figures.
     pub figures: Vec<Shown>,
 }
@@ -75,13 +79,15 @@ struct Open {
     point: usize,
     runs: u64,
     failed: u64,
-    /// By figure.
+    /// By figure that is shown.
     samples: Vec<Vec<Option<f64>>>,
+    /// By rule, those of its figure.
+    of_rules: Vec<Vec<Option<f64>>>,
 }
 
 impl<'a> Sums<'a> {
     /// Sums of the figures that `show` means.
-    pub fn new(plan: &'a Plan, figures: &[String], show: &[String]) -> Sums<'a> {
+    pub fn new(plan: &'a Plan, figures: &[String], show: &[String], missing: Vec<String>) -> Sums<'a> {
         let names = match show.is_empty() {
             false => figures.iter().filter(|name| show.iter().any(|form| fits(form, name))).cloned().collect(),
             true => usual(plan, figures),
@@ -93,6 +99,7 @@ impl<'a> Sums<'a> {
             runs: 0,
             failed: 0,
             first_error: None,
+            missing,
             points: Vec::new(),
         };
         Sums { plan, names, summary, point: None }
@@ -101,14 +108,16 @@ impl<'a> Sums<'a> {
     /// Adds the rows of a task.
     pub fn add(&mut self, part: &Table, task: &Task) {
         let errors = part.column("error").and_then(|cells| cells.texts()).unwrap_or_default();
-        let cells: Vec<Option<&[Option<f64>]>> =
-            self.names.iter().map(|name| part.column(name).and_then(|cells| cells.numbers())).collect();
+        let of = |name: &String| part.column(name).and_then(|cells| cells.numbers());
+        let cells: Vec<Option<&[Option<f64>]>> = self.names.iter().map(of).collect();
+        let rules: Vec<Option<&[Option<f64>]>> = self.plan.until.iter().map(|rule| of(&rule.figure)).collect();
         let mut row = 0;
         for piece in &task.pieces {
             if self.point.as_ref().is_none_or(|open| open.point != piece.point) {
                 self.close();
                 let samples = vec![Vec::new(); cells.len()];
-                self.point = Some(Open { point: piece.point, runs: 0, failed: 0, samples });
+                let of_rules = vec![Vec::new(); rules.len()];
+                self.point = Some(Open { point: piece.point, runs: 0, failed: 0, samples, of_rules });
             }
             let Some(open) = &mut self.point else { continue };
             for at in row..row + (piece.to - piece.from) as usize {
@@ -117,7 +126,8 @@ impl<'a> Sums<'a> {
                     open.failed += 1;
                     self.summary.first_error.get_or_insert_with(|| error.clone());
                 }
-                for (own, cells) in open.samples.iter_mut().zip(&cells) {
+                let own = open.samples.iter_mut().zip(&cells);
+                for (own, cells) in own.chain(open.of_rules.iter_mut().zip(&rules)) {
                     own.extend(cells.and_then(|cells| cells.get(at)).filter(|value| value.is_some()));
                 }
             }
@@ -126,7 +136,7 @@ impl<'a> Sums<'a> {
     }
 
     fn close(&mut self) {
-        let Some(Open { point, runs, failed, samples }) = self.point.take() else { return };
+        let Some(Open { point, runs, failed, samples, of_rules }) = self.point.take() else { return };
         let Some(point) = self.plan.points.get(point) else { return };
         let figures = self.names.iter().zip(samples).map(|(name, samples)| {
             let mean = Mean::of(&samples);
@@ -137,6 +147,8 @@ impl<'a> Sums<'a> {
                 samples: samples.len() as u64,
             }
         });
+        let rules = &self.plan.until;
+        let holds = || rules.iter().zip(&of_rules).all(|(rule, samples)| rule.holds(samples));
         self.summary.runs += runs;
         self.summary.failed += failed;
         self.summary.points.push(PointSummary {
@@ -145,6 +157,7 @@ impl<'a> Sums<'a> {
             column: point.column.clone(),
             samples: runs,
             failed,
+            met: (!rules.is_empty()).then(holds),
             figures: figures.collect(),
         });
     }

@@ -10,7 +10,7 @@ use altq_sweep::figures::Quantity;
 use altq_sweep::gather::{PointSummary, Summary};
 
 /// The most figures of a plot.
-const MOST: usize = 4;
+pub const MOST: usize = 4;
 
 /// What points lie over.
 #[derive(Clone, Debug, PartialEq, Eq)]
