@@ -214,6 +214,24 @@ fn a_capture_is_sorted_into_the_classes_of_a_policy() {
 }
 
 #[test]
+fn the_last_packet_of_a_capture_has_a_whole_second() {
+    let folder = Folder::new("last");
+    let packet =
+        |second: u64| Packet { at: second * 1_000_000, src: 1, dst: 1, ports: (1000, 53), proto: 17, bytes: 1000 };
+    let path = folder.file("a.pcap", pcap(&[0, 1, 2].map(packet)));
+    let policy = "link wan { rate 10Mbit/s  scheduler cbq  class all { share 100% default } }";
+    let policy = folder.file("p.altq", policy);
+    let lines = out(&altq(&["top", "--file", &path, "--policy", &policy, "--json", "--speed", "100"]));
+    let tops: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(tops.len(), 3);
+    // 1000 bytes in each second, with some bytes of the link's own.
+    for top in &tops {
+        let got = top["links"][0]["classes"][0]["got_bit_s"].as_u64().unwrap();
+        assert!((8000..9000).contains(&got), "{got}");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let nobody = altq(&["top", "--once", "--socket", "/nonexistent/altq.sock"]);
     assert!(nobody.status.code() == Some(1) && err(&nobody).contains("no altq runs"), "{}", err(&nobody));
@@ -223,6 +241,11 @@ fn what_cannot_be_done_is_said() {
     {
         let output = altq(&[&["top"][..], wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    }
+    // A socket of this host is no socket of another one, and no capture.
+    for other in [["--remote", "gateway"], ["--file", "a.pcap"], ["--interface", "lo"]] {
+        let output = altq(&[&["top", "--once", "--socket", "/run/a.sock"][..], &other].concat());
+        assert!(output.status.code() == Some(2) && err(&output).contains("--socket"), "{}", err(&output));
     }
     let folder = Folder::new("damaged");
     let path = folder.file("a.pcap", b"no capture");

@@ -164,17 +164,17 @@ impl Monitor {
     /// name means that no class has this number.
     pub fn set_tree(&mut self, tree: Tree) {
         let (old, new) = (names(&self.tree), names(&tree));
-        if old != new {
+        let parents = |tree: &Tree| tree.classes().iter().map(|class| class.parent).collect::<Vec<_>>();
+        if old == new {
+            if parents(&self.tree) != parents(&tree) {
+                let same: Vec<_> = (ROOT..).take(old.len()).map(Some).collect();
+                self.before = self.moved(&tree, &same);
+            }
+        } else {
             let numbers: HashMap<&str, ClassId> = new.iter().zip(0..).map(|(name, at)| (name.as_str(), at)).collect();
             let number = |name: &String| numbers.get(name.as_str()).copied().filter(|_| !name.is_empty());
             let moved: Vec<Option<ClassId>> = old.iter().map(number).collect();
-            let mut before = vec![Counters::default(); new.len()];
-            for (to, counters) in moved.iter().zip(&self.before) {
-                if let Some(place) = to.and_then(|to| before.get_mut(to as usize)) {
-                    *place = *counters;
-                }
-            }
-            self.before = before;
+            self.before = self.moved(&tree, &moved);
             self.delays.renumber(&moved, tree.len());
             self.flows.renumber(&moved, tree.len());
             self.promises.renumber(&moved);
@@ -188,6 +188,44 @@ impl Monitor {
         let others = classes.filter(|(_, class)| asked.get(class.name.as_str()) != Some(&class.asked));
         self.unsettled = others.map(|(at, _)| at).collect();
         self.tree = Arc::new(tree);
+    }
+
+    /// The counters of the last second, as they would have been in another tree: a class may have
+    /// come below another one, with all that it has ever sent. `moved`: by old number, the new one.
+    /// What a class did that is gone counts for the class above it.
+    fn moved(&self, tree: &Tree, moved: &[Option<ClassId>]) -> Vec<Counters> {
+        let mut own = self.before.clone();
+        for (class, all) in (ROOT..).zip(&self.before) {
+            // What a number did that no class has any more is counted above it already.
+            let above = self.tree.parent(class).filter(|_| !self.tree.name(class).is_empty());
+            if let Some(above) = above.and_then(|above| own.get_mut(above as usize)) {
+                *above = less(above, all);
+            }
+        }
+        let mut before = vec![Counters::default(); tree.len()];
+        for class in self.tree.order().iter().rev().copied() {
+            let Some(counters) = own.get(class as usize).copied() else { continue };
+            let to = moved.get(class as usize).copied().flatten();
+            if let Some(place) = to.and_then(|to| before.get_mut(to as usize)) {
+                *place = counters;
+            } else if let Some(above) = self.tree.parent(class).filter(|_| !self.tree.name(class).is_empty())
+                && let Some(above) = own.get_mut(above as usize)
+            {
+                *above += counters;
+            }
+        }
+        for class in tree.order().iter().rev().copied() {
+            let Some(counters) = before.get(class as usize).copied() else { continue };
+            let above = tree.parent(class).filter(|_| !tree.name(class).is_empty());
+            if let Some(above) = above.and_then(|above| before.get_mut(above as usize)) {
+                *above += counters;
+            }
+        }
+        // All that the link did stays the link's.
+        if let (Some(link), Some(all)) = (before.first_mut(), self.before.first()) {
+            *link = *all;
+        }
+        before
     }
 
     /// The classes.
@@ -431,6 +469,21 @@ impl Monitor {
     }
 }
 
+/// What is left of the counters of a class without those of a class below it.
+fn less(all: &Counters, below: &Counters) -> Counters {
+    Counters {
+        sent_packets: all.sent_packets.saturating_sub(below.sent_packets),
+        sent_bytes: all.sent_bytes.saturating_sub(below.sent_bytes),
+        sent_wire_bytes: all.sent_wire_bytes.saturating_sub(below.sent_wire_bytes),
+        dropped_packets: all.dropped_packets.saturating_sub(below.dropped_packets),
+        dropped_bytes: all.dropped_bytes.saturating_sub(below.dropped_bytes),
+        borrowed_bytes: all.borrowed_bytes.saturating_sub(below.borrowed_bytes),
+        marked_packets: all.marked_packets.saturating_sub(below.marked_packets),
+        queued_packets: all.queued_packets.saturating_sub(below.queued_packets),
+        queued_bytes: all.queued_bytes.saturating_sub(below.queued_bytes),
+    }
+}
+
 /// The sums of a point that come from counters.
 fn counted(point: &mut Point) -> [&mut u64; 6] {
     [
@@ -449,6 +502,32 @@ mod tests {
 
     use super::*;
     use crate::tree::Class;
+
+    #[test]
+    fn a_class_that_moves_takes_along_what_it_has_sent() {
+        let class = |name: &str, parent: ClassId| Class { name: name.into(), parent, asked: None, ceiling: None };
+        let of = |packets: u64| Counters {
+            sent_packets: packets,
+            sent_bytes: packets * 100,
+            sent_wire_bytes: packets * 100,
+            ..Counters::default()
+        };
+        // c sends, first below a, then below b. a has sent 5 packets of its own before.
+        let tree = |above: ClassId| {
+            Tree::new(vec![class("link", ROOT), class("a", ROOT), class("b", ROOT), class("c", above)]).unwrap()
+        };
+        let mut monitor = Monitor::new(tree(1), Limits::default(), None);
+        let second = |monitor: &mut Monitor, at: Nanos, sums: [u64; 4]| {
+            let counters = sums.map(of);
+            let (from, to) = (at * SECOND, (at + 1) * SECOND);
+            monitor.second(Second { from, to, counters: &counters, ..Second::default() });
+            let slice = monitor.history().seconds().next_back().unwrap();
+            slice.points().map(|(class, point)| (class, point.sent_packets)).collect::<Vec<_>>()
+        };
+        assert_eq!(second(&mut monitor, 0, [1005, 1005, 0, 1000]), [(1, 5), (3, 1000)]);
+        monitor.set_tree(tree(2));
+        assert_eq!(second(&mut monitor, 1, [1015, 5, 1010, 1010]), [(3, 10)]);
+    }
 
     #[test]
     fn what_leaves_claim_and_miss_is_in_the_history() {

@@ -184,10 +184,17 @@ impl Records {
         (Records { names, seconds, quarters, of_links: HashMap::new() }, kept)
     }
 
-    /// Sets the names of a link's classes, and returns what to write. `None` if it does not fit.
+    /// Sets the names of a link's classes, and returns what to write. `None` if these names were
+    /// set already, or if they do not fit; then the link's slices are not recorded.
     pub fn set_names(&mut self, link: &str, names: &[String]) -> Option<Write> {
         let bytes = names.join("\n").into_bytes();
         let hash = hash(0, &bytes);
+        // The ring is small: the same list again would push out lists that older slices need.
+        if self.of_links.get(link).is_some_and(|names| names.hash == hash) {
+            return None;
+        }
+        // Without a list of their own, slices must not get the names of the list before.
+        self.of_links.remove(link);
         let write = self.names.put(&about(link, hash, &bytes))?;
         self.of_links.insert(link.to_owned(), Names { hash, bytes, written: self.names.written });
         Some(write)
@@ -272,6 +279,20 @@ mod tests {
         assert_eq!((last, &**of), (&slice(500), &names(&["link", "b"])[..]));
         let (before, of) = &kept["wan"].seconds[kept["wan"].seconds.len() - 2];
         assert_eq!((before.clone(), &**of), (slice(499), &names(&["link", "a"])[..]));
+    }
+
+    #[test]
+    fn a_list_is_written_once_and_one_that_does_not_fit_ends_the_record() {
+        let memory = vec![0u8; LEAST];
+        let (mut records, _) = Records::open(&memory);
+        assert!(records.set_names("wan", &names(&["link", "a"])).is_some());
+        assert!(records.set_names("wan", &names(&["link", "a"])).is_none());
+        assert!(records.second("wan", &slice(0)).is_some());
+        // Longer than all of the memory.
+        let long = "x".repeat(LEAST);
+        assert!(records.set_names("wan", &names(&["link", &long])).is_none());
+        assert!(records.second("wan", &slice(1)).is_none());
+        assert!(records.set_names("wan", &names(&["link", "a"])).is_some());
     }
 
     #[test]

@@ -307,9 +307,10 @@ pub(crate) fn flows(screen: &Screen, buffer: &mut Buffer, area: Rect) {
         others.1 = others.1.saturating_sub(flow.packets_at_least);
         let sign = if flow.error_bytes > 0 { ">=" } else { "" };
         let text = format!(
-            "{:name$} {:<5} {:>4} {:>7} {:>7} {:>6}",
+            "{:name$} {:<5.5} {:>4} {:>7} {:>7} {:>6}",
             short(&flow_text(flow), name, screen.look),
-            flow.proto.as_deref().unwrap_or("-"),
+            // The registered name is longer than the column.
+            flow.proto.as_deref().map_or("-", |name| if name == "ipv6-icmp" { "icmp6" } else { name }),
             flow.dscp,
             format!("{sign}{}", rate(bit_s(flow.bytes_at_least))),
             per_second(flow.packets_at_least, frame.time),

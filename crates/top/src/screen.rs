@@ -127,13 +127,17 @@ impl Screen {
 
     /// Adds new seconds to the lines.
     fn remember(&mut self, link: &Link) {
-        if self.until.get(&link.name) == Some(&link.at_ns) {
+        // Of the same second, only an answer with a whole line has anything new: it comes after a
+        // first document that had a single value.
+        let known = self.until.get(&link.name) == Some(&link.at_ns);
+        if known && link.classes.iter().all(|class| class.line_bit_s.len() < 2) {
             return;
         }
         self.until.insert(link.name.clone(), link.at_ns);
         for class in &link.classes {
             let past = self.past.entry((link.name.clone(), class.name.clone())).or_default();
             match class.line_bit_s.as_slice() {
+                [] | [_] if known => {}
                 [] => past.push_back(class.got_bit_s),
                 [one] => past.push_back(*one),
                 all => *past = all.iter().copied().collect(),
@@ -309,5 +313,34 @@ impl Screen {
         }
         self.sort();
         Act::Draw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::account::Counters;
+    use altq_engine::units::SECOND;
+    use altq_monitor::document::More;
+    use altq_monitor::{Limits, Monitor, Second, Tree, tree};
+
+    use super::*;
+
+    #[test]
+    fn a_whole_line_of_a_known_second_is_taken() {
+        let class = tree::Class { name: "link".to_owned(), parent: ROOT, asked: None, ceiling: None };
+        let mut monitor = Monitor::new(Tree::new(vec![class]).unwrap(), Limits::default(), None);
+        let counters = [Counters::default()];
+        monitor.second(Second { from: 0, to: SECOND, counters: &counters, ..Second::default() });
+        let frame = monitor.frame(Window::Second).unwrap();
+        let document = |line: &[u64]| {
+            let more = |_| More { line_bit_s: line.to_vec(), ..More::default() };
+            Top::new(vec![Link::of(&frame, monitor.counters(), more)])
+        };
+        let mut screen = Screen::new(Look::default(), View::default(), Window::Second);
+        // The first answer, the minute that was asked for, and an answer for another class.
+        for line in [&[5][..], &[1, 2, 5], &[5]] {
+            screen.take(document(line)).unwrap();
+        }
+        assert_eq!(screen.past("link").unwrap(), &[1, 2, 5]);
     }
 }

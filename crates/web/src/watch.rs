@@ -174,14 +174,40 @@ impl Watch {
         Ok(News { classes: !same, changed, step, anew })
     }
 
-    /// The previous counters, matched to the new classes by name. A new class starts at 0.
+    /// The previous counters, matched to the new classes by name, as they would have been in the
+    /// new tree: a class may have come below another one, with all that it has ever sent. A new
+    /// class starts at 0. What a class did that is gone counts for the class above it.
     fn before(&self, classes: &Classes) -> Vec<Counts> {
-        let old = self.classes.tree.classes().iter().zip(&self.counts).skip(1);
-        let by_name: HashMap<&str, Counts> = old.map(|(class, counts)| (class.name.as_str(), *counts)).collect();
-        let link = self.counts.first().copied().unwrap_or_default();
-        let others = classes.tree.classes().iter().skip(1);
-        let found = others.map(|class| by_name.get(class.name.as_str()).copied().unwrap_or_default());
-        std::iter::once(link).chain(found).collect()
+        let (old, new) = (&self.classes.tree, &classes.tree);
+        let mut own = self.counts.clone();
+        for (class, counts) in (ROOT..).zip(&self.counts) {
+            if let Some(above) = old.parent(class).and_then(|parent| own.get_mut(parent as usize)) {
+                *above = above.zip(*counts, u64::saturating_sub);
+            }
+        }
+        let others = (ROOT..).zip(new.classes()).skip(1);
+        let by_name: HashMap<&str, ClassId> = others.map(|(at, class)| (class.name.as_str(), at)).collect();
+        let mut before = vec![Counts::default(); new.len()];
+        for class in old.order().iter().rev().copied().filter(|class| *class != ROOT) {
+            let Some(counts) = own.get(class as usize).copied() else { continue };
+            let to = by_name.get(old.name(class)).copied();
+            if let Some(place) = to.and_then(|to| before.get_mut(to as usize)) {
+                *place = counts;
+            } else if let Some(above) = old.parent(class).and_then(|parent| own.get_mut(parent as usize)) {
+                *above = above.zip(counts, u64::saturating_add);
+            }
+        }
+        for class in new.order().iter().rev().copied() {
+            let counts = before.get(class as usize).copied().unwrap_or_default();
+            if let Some(above) = new.parent(class).and_then(|parent| before.get_mut(parent as usize)) {
+                *above = above.zip(counts, u64::saturating_add);
+            }
+        }
+        // All that the link did stays the link's.
+        if let (Some(link), Some(all)) = (before.first_mut(), self.counts.first()) {
+            *link = *all;
+        }
+        before
     }
 }
 
@@ -323,6 +349,23 @@ mod tests {
         wrong.classes[1].parent = Some("gone".to_owned());
         assert!(watch.next(&wrong).is_err());
         assert_eq!(watch.rows().len(), 6);
+    }
+
+    #[test]
+    fn a_class_that_moves_takes_along_what_it_has_sent() {
+        let mut watch = Watch::new(&link(SECOND, [1000, 2000, 90_000, 3000])).unwrap();
+        // `bulk` comes below `voice`; it sends 4000 bytes more, and web 1000.
+        let mut moved = link(2 * SECOND, [1000, 3000, 94_000, 3000]);
+        moved.classes[1] = class("voice", Some("wan"), 5_000, 95_000);
+        moved.classes[2] = class("agency", Some("wan"), 50_000, 3000);
+        moved.classes[4] = class("bulk", Some("voice"), 20_000, 94_000);
+        let news = watch.next(&moved).unwrap();
+        assert!(news.classes && !news.anew);
+        let sent: Vec<u64> = news.step.unwrap().points.iter().map(|point| point.sent_bytes).collect();
+        assert_eq!(sent, [0, 0, 0, 1000, 4000, 0]);
+        // All in one second: bits.
+        let got: Vec<u64> = watch.rows().iter().map(|row| row.got_bit_s).collect();
+        assert_eq!(got, [40_000, 32_000, 8_000, 8_000, 32_000, 0]);
     }
 
     proptest! {

@@ -57,17 +57,17 @@ pub struct Args {
     #[arg(long)]
     pub no_color: bool,
     /// Watches an interface, shaped or not: its largest protocols and hosts
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "class", "link", "file", "remote"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "class", "link", "file", "remote", "socket"])]
     pub interface: Option<String>,
     /// Shows the packets of a capture (pcap or pcapng) as if they came now
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "remote"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "remote", "socket"])]
     pub file: Option<PathBuf>,
     #[cfg(feature = "experiments")]
     /// With --file: sorts the packets into the classes of this policy
     #[arg(long, value_name = "POLICY", requires = "file")]
     pub policy: Option<PathBuf>,
     #[cfg(feature = "experiments")]
-    /// The policy's language: native, altq, pf, tc or mqc [default: by the file's name]
+    /// The policy's language: native or altq [default: by the file's name]
     #[arg(long, requires = "policy")]
     pub language: Option<Language>,
     #[cfg(feature = "experiments")]
@@ -75,7 +75,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed, requires = "file")]
     pub speed: f64,
     /// Shows the figures of `altq top` on this host, by ssh
-    #[arg(long, value_name = "HOST", value_parser = host)]
+    #[arg(long, value_name = "HOST", value_parser = host, conflicts_with = "socket")]
     pub remote: Option<String>,
     #[command(flatten)]
     pub socket: Socket,

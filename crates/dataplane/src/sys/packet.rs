@@ -69,6 +69,19 @@ impl Listener {
     pub fn receive(&self, head: &mut [u8]) -> io::Result<(usize, usize)> {
         Ok(recv(&self.socket, head, RecvFlags::TRUNC | RecvFlags::DONTWAIT)?)
     }
+
+    /// The type of the interface, one of ARPHRD_ in linux/if_arp.h.
+    ///
+    /// # Errors
+    /// That of getsockname(2).
+    pub fn hardware(&self) -> io::Result<u16> {
+        let mut address = address(0, 0);
+        let mut len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, the whole address, which outlives the
+        // call. rustix has no packet addresses.
+        check(unsafe { libc::getsockname(self.socket.as_raw_fd(), (&raw mut address).cast(), &raw mut len) })?;
+        Ok(address.sll_hatype)
+    }
 }
 
 impl AsFd for Listener {
@@ -386,8 +399,8 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
 
-fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
-    let address = libc::sockaddr_ll {
+fn address(interface: u32, protocol: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
         sll_protocol: protocol.to_be(),
         sll_ifindex: interface as libc::c_int,
@@ -395,7 +408,11 @@ fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
         sll_pkttype: 0,
         sll_halen: 0,
         sll_addr: [0; 8],
-    };
+    }
+}
+
+fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
+    let address = address(interface, protocol);
     // SAFETY: the address is a whole sockaddr_ll that outlives the call, with its own size. rustix
     // has no packet addresses.
     check(unsafe {

@@ -110,7 +110,7 @@ enum Event<'a> {
     Packet(Nanos, &'a Key),
     /// A second is over.
     Second(Nanos),
-    /// The capture is over.
+    /// The capture is over, with the end of its last second.
     End(Nanos),
 }
 
@@ -136,9 +136,9 @@ fn play(args: &Args, capture: &Capture, mut tell: impl FnMut(Event<'_>) -> anyho
             return Ok(());
         }
     }
-    let end = capture.frames.last().map_or(0, |frame| frame.time) + 1;
-    wait(end);
-    tell(Event::End(end)).map(drop)
+    wait(capture.frames.last().map_or(0, |frame| frame.time));
+    // A rest of a few nanoseconds would give a packet the rate of terabits.
+    tell(Event::End(second)).map(drop)
 }
 
 /// The packets of a capture in the classes of a link.
