@@ -83,7 +83,7 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
-    /// Removes what `altq run --detach` set up, and rules that a killed altq has left
+    /// Removes what `altq run --detach` set up, and rules and qdiscs that a killed altq has left
     Stop(commands::stop::Args),
     /// Shows whether a running altq shapes
     Status(status::Args),

@@ -127,6 +127,13 @@ pub trait Edge {
         let _ = (handle, key);
     }
 
+    /// True if what the loop writes into the ECN field of a received frame is in what leaves.
+    /// Otherwise queues drop the packet where they would mark it.
+    fn writes_ecn(&self, handle: u32) -> bool {
+        let _ = handle;
+        true
+    }
+
     /// True if the pool holds all bytes of the frames. Super-packets are cut only then.
     fn holds_bytes(&self) -> bool {
         true

@@ -509,7 +509,9 @@ fn add_up(
 pub(crate) fn find(name: &str) -> Result<Interface, Error> {
     Interface::find(name).map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => Error::NoInterface { name: name.to_owned() },
-        _ => Error::of("looking for an interface", error),
+        // Another name of an interface: the error says of which.
+        None => Error::Link(error.to_string()),
+        Some(_) => Error::of("looking for an interface", error),
     })
 }
 

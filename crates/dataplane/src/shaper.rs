@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::Receiver;
 
 use altq_config::Link;
-use altq_engine::classify::{CacheSettings, FlowHash};
+use altq_engine::classify::{CacheSettings, FlowHash, Order};
 use altq_engine::drive::{self, Event, Filled, Taken, Transmitter};
 use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
@@ -107,7 +107,8 @@ pub struct Shaper<E, O = DeviceOutput> {
     filled: Filled,
     /// When to ask the engine again if nothing happens before and the output was not full.
     wakeup: Option<Nanos>,
-    fragments: FragmentCache,
+    /// Set if the rules have ALTQ's order: only these see the ports of later fragments.
+    fragments: Option<FragmentCache>,
     /// Set if a queue tells flows apart.
     flows: Option<FlowHash>,
     /// The index, in the rules' list, of the interface at which packets come in.
@@ -239,7 +240,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             timer: spec.timer,
             filled: Filled::Waiting,
             wakeup: None,
-            fragments: FragmentCache::new(),
+            fragments: (spec.rules.order == Order::Altq).then(FragmentCache::new),
             flows,
             interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
             longest: spec.rate.bytes_in(LONGEST),
@@ -304,6 +305,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 }
                 // Another class may get its number.
                 Change::RemoveClass { class, .. } => self.census.removed(class),
+                Change::SetRules { rules, .. } => {
+                    self.fragments = (rules.order == Order::Altq).then(FragmentCache::new);
+                }
                 _ => {}
             }
         }
@@ -332,7 +336,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             if O::BY_EVENTS {
                 self.catch_up(now);
             }
-            let changed = self.changes.is_some() && self.change(now);
+            // A change in the middle of a count would leave the sums of classes and of those above
+            // them from different trees. It waits for the end of the count.
+            let held = self.changes.is_some() && self.census.under_way();
+            let changed = !held && self.changes.is_some() && self.change(now);
             while let Some(look) = self.looks.as_ref().and_then(|looks| looks.try_recv().ok()) {
                 look(&self.engine);
             }
@@ -360,8 +367,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             match next {
                 Ok(Next::Again) if self.edge.stopped() => break Ok(()),
                 Ok(Next::Again) => frames = true,
-                // There may be more changes.
-                Ok(Next::Wait(..)) if changed => frames = true,
+                // There may be more changes, or the count for which one waited is over.
+                Ok(Next::Wait(..)) if changed || held => frames = true,
                 Ok(Next::Wait(deadline, want)) => match self.edge.wait(deadline, want) {
                     Ok(woken) if woken.stop => break Ok(()),
                     Ok(woken) => {
@@ -438,8 +445,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     fn admit(&mut self, now: Nanos, handle: u32) -> bool {
         let (head, vnet, len) = (self.pool.head(handle), *self.pool.vnet(handle), self.pool.len(handle));
         let mut found = headers::parse_ethernet(head, len as u32);
-        if found.fragment.is_some() {
-            self.fragments.see(&mut found);
+        if found.fragment.is_some()
+            && let Some(fragments) = &mut self.fragments
+        {
+            fragments.see(&mut found);
         }
         found.key.interface = self.interface;
         self.edge.describe(handle, &mut found.key);
@@ -447,6 +456,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             flows.arriving(&found.key);
         }
         let mut packet = found.packet(handle);
+        if !self.edge.writes_ecn(handle) {
+            packet.ecn = 0;
+        }
         if let Some(hash) = &self.flows {
             (packet.flow, packet.hosts) = (hash.flow(&found.key), hash.hosts(&found.key));
         }

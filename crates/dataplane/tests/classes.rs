@@ -11,7 +11,7 @@ use altq_dataplane::netns::Namespace;
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Options, Running};
 use altq_engine::Engine;
-use altq_engine::headers::{self, FragmentCache};
+use altq_engine::headers;
 use world::frames::{Outside, mixed};
 use world::{policy, quiet, routed};
 
@@ -64,15 +64,14 @@ fn text(device: &str, interface: &str) -> String {
     )
 }
 
-/// Packets and bytes of each class, as the classifier finds them for the frames.
+/// Packets and bytes of each class, as the classifier finds them for the frames. Later fragments
+/// have no ports.
 fn offline(link: &Link, interface: &str, frames: &[Vec<u8>]) -> Vec<(u64, u64)> {
     let mut engine = Engine::new(&link.spec).unwrap();
-    let mut fragments = FragmentCache::new();
     let place = link.spec.rules.interfaces.iter().position(|name| name == interface).unwrap();
     let mut counts = vec![(0, 0); link.spec.classes.len()];
     for frame in frames {
         let mut found = headers::parse_ethernet(frame, frame.len() as u32);
-        fragments.see(&mut found);
         found.key.interface = place as u16;
         let count = &mut counts[engine.classify(&found.key).unwrap() as usize];
         *count = (count.0 + 1, count.1 + u64::from(found.key.length));

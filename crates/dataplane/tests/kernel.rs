@@ -231,6 +231,47 @@ fn an_interface_that_comes_back_is_taken_up_again() {
     }
 }
 
+/// What somebody takes away is set up again, without intervals too. What somebody else puts in its
+/// place stays, and the process goes on.
+#[test]
+fn qdiscs_that_are_taken_away_come_back() {
+    for ingress in [false, true] {
+        let Some(namespace) = device() else { return };
+        let before = traces(&namespace);
+        let word = if ingress { "ingress" } else { "" };
+        let link = links::link(&format!(
+            "link wan {{ device eth0 {word}  path kernel  rate 10Mbit/s  scheduler htb
+                class a {{ rate 1Mbit/s }}  class b {{ rate 9Mbit/s  default }} }}"
+        ));
+        let options = Options { tuning: Tuning { interval: None, ..Tuning::default() }, ..Options::default() };
+        let running = match namespace.run(|| altq_dataplane::run(&[&link], options)).unwrap() {
+            Ok(running) => running,
+            Err(error @ Error::Lacks(_)) => return eprintln!("SKIPPED: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let place = if ingress { "ingress" } else { "root" };
+        tc(&namespace, &["qdisc", "del", "dev", "eth0", place]);
+        let start = Instant::now();
+        let stands = || namespace.run(|| drifted("eth0", ingress, &link)).unwrap().is_ok_and(|drift| drift.is_empty());
+        while !stands() {
+            assert!(start.elapsed() < Duration::from_secs(5), "it does not come back");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !ingress {
+            tc(&namespace, &["qdisc", "replace", "dev", "eth0", "root", "handle", "5:", "pfifo", "limit", "9"]);
+            std::thread::sleep(Duration::from_millis(1200));
+            let shown = tc(&namespace, &["qdisc", "show", "dev", "eth0"]);
+            assert!(shown.contains("qdisc pfifo 5: root"), "{shown}");
+        }
+        running.stop();
+        running.wait().unwrap();
+        if !ingress {
+            tc(&namespace, &["qdisc", "del", "dev", "eth0", "root"]);
+        }
+        assert_eq!(traces(&namespace), before);
+    }
+}
+
 /// A change of a rate is made in place, so the class's counters stay.
 #[test]
 fn a_class_changes_in_place_and_keeps_its_counters() {
@@ -314,6 +355,19 @@ fn words(shown: &str) -> Vec<String> {
     let mut found: Vec<String> = shown.lines().filter(own).map(count).collect();
     found.sort();
     found
+}
+
+/// The kernel finds an interface by its other names too, but rules of the firewall do not.
+#[test]
+fn another_name_of_an_interface_is_refused() {
+    let Some(namespace) = device() else { return };
+    if let Err(error) = ip(&namespace, "link property add dev eth0 altname uplink\n") {
+        return eprintln!("SKIPPED: this test needs interfaces with several names ({error})");
+    }
+    let link = links::link("link wan { device uplink  rate 10Mbit/s  scheduler fifo  class all { default } }");
+    let error = namespace.run(|| set_up("uplink", false, &link)).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Link(_)), "{error:?}");
+    assert_eq!(error.to_string(), "`uplink` is another name of the interface `eth0`; write `eth0`");
 }
 
 #[test]

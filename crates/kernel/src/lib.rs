@@ -35,7 +35,7 @@ mod tree;
 pub use handle::Handle;
 pub use print::{commands, ifb, script};
 pub use translate::condition::{Condition, Family};
-pub use translate::{Host, Place, fits, translate};
+pub use translate::{Host, Place, assumed, fits, translate};
 pub use tree::{
     Class, ClassWords, Curve, Filter, FlowerKeys, Key, Layer, Match, Protocol, Qdisc, QdiscWords, RedWords, SizeTable,
     Target, Tree,

@@ -7,6 +7,7 @@ use altq_config::{Device, Link};
 use altq_engine::settings::ONE;
 
 use crate::handle::Handle;
+use crate::message::keeps_hosts_apart;
 use crate::tree::{
     Class, ClassWords, Curve, Filter, FlowerKeys, Layer, Match, Protocol, Qdisc, QdiscWords, SizeTable, Target, Tree,
 };
@@ -143,7 +144,8 @@ fn qdisc_words(qdisc: &Qdisc) -> String {
                 };
                 format!(" overhead {} mpu {} {layer}", sizes.overhead, sizes.mpu)
             });
-            format!(" {rate} besteffort {} rtt {rtt}us{sizes} memlimit {memory}", isolation.0)
+            let nat = if keeps_hosts_apart(isolation.1) { " nat" } else { "" };
+            format!(" {rate} besteffort {}{nat} rtt {rtt}us{sizes} memlimit {memory}", isolation.0)
         }
     }
 }

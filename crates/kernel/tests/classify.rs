@@ -170,7 +170,7 @@ fn lands(tree: &Tree, packet: &Packet) -> Option<ClassId> {
     }
 }
 
-/// Links with the classes a to d: side by side, inside each other, and without a default class.
+/// Links with the classes a to d: side by side and inside each other.
 const LINKS: [&str; 5] = [
     "scheduler htb
         class a { rate 1Mbit/s } class b { rate 1Mbit/s } class c { rate 1Mbit/s } class d { rate 1Mbit/s  default }",
@@ -184,9 +184,9 @@ const LINKS: [&str; 5] = [
         class site { linkshare 4Mbit/s  scheduler priq
             class a { priority 1 } class b { priority 2  scheduler drr
                 class c { quantum 1600 } class other { quantum 1600 } } }
-        class d { linkshare 1Mbit/s }",
+        class d { linkshare 1Mbit/s  default }",
     "scheduler drr
-        class a { quantum 1600 } class b { quantum 1600 } class c { quantum 1600 } class d { quantum 1600 }",
+        class a { quantum 1600 } class b { quantum 1600 } class c { quantum 1600 } class d { quantum 1600  default }",
 ];
 
 const TERMS: [&[&str]; 13] = [

@@ -3,7 +3,7 @@
 //! kernel.
 
 use altq_config::{Language, Link, Sources, parse_str};
-use altq_kernel::{Host, Place, commands, fits, translate};
+use altq_kernel::{Host, Place, Protocol, commands, fits, translate};
 
 fn policy(text: &str) -> (Link, Sources) {
     let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
@@ -146,8 +146,8 @@ fn a_cake_alone_shapes_by_itself() {
     );
     assert_eq!(
         found,
-        ["qdisc add dev eth0 root handle 1: cake bandwidth 20000000bit besteffort dual-srchost rtt 50000us \
-             overhead 30 mpu 0 ptm memlimit 4194304"]
+        ["qdisc add dev eth0 root handle 1: cake bandwidth 20000000bit besteffort dual-srchost nat rtt \
+             50000us overhead 30 mpu 0 ptm memlimit 4194304"]
     );
 }
 
@@ -304,6 +304,135 @@ fn what_the_kernel_cannot_keep_is_named_with_its_place() {
     let found =
         refused("link wan { device bridge a b  rate 1Mbit/s  scheduler htb  class a { rate 1Mbit/s  default } }");
     assert_eq!(found[0].0, "device");
+}
+
+/// The kernel's qdiscs have no queue for the link itself beside those of its classes: its packets
+/// would be dropped, or pass unshaped.
+#[test]
+fn packets_of_a_link_with_classes_are_refused() {
+    for (scheduler, words) in [
+        ("drr", "quantum 1500"),
+        ("wfq", "weight 1"),
+        ("priq", "priority 1"),
+        ("htb", "rate 1Mbit/s"),
+        ("hfsc", "linkshare 1Mbit/s"),
+        ("fifo", ""),
+    ] {
+        let link = |before: &str, class: &str, after: &str| {
+            format!(
+                "link wan {{ device eth0  rate 10Mbit/s  scheduler {scheduler} {before}
+                    class a {{ {words} {class} }}
+                    match dport 80 -> a {after} }}"
+            )
+        };
+        let said = "`wan` has classes below it and packets of its own, which the kernel cannot do".to_owned();
+        let default = refused(&link("default", "", ""));
+        assert_eq!(default, [("default".to_owned(), said.clone())], "{scheduler}");
+        let rule = refused(&link("", "default", "match dport 22 -> wan"));
+        assert_eq!(rule, [("match dport 22 -> wan".to_owned(), said)], "{scheduler}");
+        let (good, _) = policy(&link("", "default", ""));
+        assert!(fits(&good).is_ok(), "{scheduler}");
+    }
+    // Without classes the link's own queue is all there is.
+    let (alone, _) = policy("link wan { device eth0  rate 10Mbit/s  scheduler fifo  match dport 22 -> wan }");
+    assert!(fits(&alone).is_ok());
+}
+
+/// 34 bytes from layer 3 on are 20 more than an Ethernet header of 14 bytes, and 34 more than none.
+#[test]
+fn the_header_that_is_assumed_is_a_note() {
+    let of = |overhead: &str| {
+        let (link, _) = policy(&format!(
+            "link wan {{ device ppp0  rate 1Mbit/s  {overhead}  scheduler htb
+                class a {{ rate 1Mbit/s  default }} }}"
+        ));
+        link
+    };
+    let said = |link: &Link| fits(link).unwrap().iter().any(|note| note.contains("an Ethernet header of 14 bytes"));
+    let link = of("overhead 34 bytes");
+    assert!(said(&link) && !said(&of("")));
+    for (header, wanted) in [(14, "overhead 20 mpu 0"), (0, "overhead 34 mpu 0")] {
+        let tree = translate(&link, &Host { header, ..Host::default() }, Place::ROOT).unwrap();
+        assert!(commands(&tree, "ppp0")[1].ends_with(wanted), "{header}");
+    }
+}
+
+/// What the kernel's filters see of packets: addresses at the interface, no marks of the firewall
+/// before it has run, and whole super-packets.
+#[test]
+fn what_the_kernels_filters_see_is_a_note() {
+    let notes = |ingress: &str, rule: &str| {
+        let (link, _) = policy(&format!(
+            "link wan {{ device eth0 {ingress}  rate 10Mbit/s  scheduler htb
+                class a {{ rate 1Mbit/s }}  class b {{ rate 9Mbit/s  default }}  match {rule} -> a }}"
+        ));
+        fits(&link).unwrap()
+    };
+    let (nat, marks, lengths) = ("translated (NAT)", "no rule of the firewall has set a mark", "a whole super-packet");
+    for (ingress, rule, wanted) in [
+        ("", "src 192.168.1.0/24", vec![nat]),
+        ("ingress", "dst 192.168.1.7", vec![nat]),
+        ("", "host 192.168.1.7 length 0-128", vec![nat, lengths]),
+        ("", "mark 5", vec![]),
+        ("ingress", "mark 5", vec![marks]),
+        ("ingress", "dport 80", vec![]),
+        // No super-packet is longer than 65535 bytes, so nothing is missed.
+        ("", "length 200-65535", vec![]),
+        ("", "length !0-200", vec![]),
+    ] {
+        let found = notes(ingress, rule);
+        for note in [nat, marks, lengths] {
+            let said = found.iter().any(|found| found.contains(note));
+            assert_eq!(said, wanted.contains(&note), "{ingress} {rule}: {note}: {found:?}");
+        }
+    }
+}
+
+/// ARP and neighbour discovery pass the kernel's qdiscs too, and would be dropped.
+#[test]
+fn a_link_without_a_default_class_is_refused() {
+    for (scheduler, words) in [
+        ("drr", "quantum 1500"),
+        ("wfq", "weight 1"),
+        ("priq", "priority 1"),
+        ("htb", "rate 1Mbit/s"),
+        ("hfsc", "linkshare 1Mbit/s"),
+        ("fifo", ""),
+    ] {
+        let link = |default: &str| {
+            format!(
+                "link wan {{ device eth0  rate 10Mbit/s  scheduler {scheduler}
+                    class a {{ {words} {default} }}
+                    match family ipv4 -> a }}"
+            )
+        };
+        let found = refused(&link(""));
+        assert_eq!(found.len(), 1, "{scheduler}: {found:?}");
+        assert!(found[0].1.contains("would drop ARP and neighbour discovery"), "{scheduler}: {found:?}");
+        assert!(fits(&policy(&link("default")).0).is_ok(), "{scheduler}");
+    }
+}
+
+/// The kernel refuses a filter whose priority has filters of another protocol (`tcf_chain_tp_find`
+/// in net/sched/cls_api.c). The third rule shares a priority with the first one, so the filter for
+/// all other packets must not follow the priority of the rule before it.
+#[test]
+fn a_priority_has_filters_of_one_protocol() {
+    let (link, _) = policy(
+        "link wan { device eth0  rate 8Mbit/s  scheduler drr
+            class x { quantum 1514 }  class y { quantum 1514 }  class b { quantum 1514  default }
+            match src 10.0.0.0/24 -> x  match src 2001:db8::/32 -> x  match src 10.0.1.0/24 -> y }",
+    );
+    let tree = translate(&link, &Host::default(), Place::ROOT).unwrap();
+    let filters: Vec<_> = tree.qdiscs.iter().flat_map(|qdisc| &qdisc.filters).collect();
+    assert_eq!(filters.len(), 4, "{filters:?}");
+    for one in &filters {
+        let mixed = filters.iter().any(|other| other.prio == one.prio && other.protocol != one.protocol);
+        assert!(!mixed, "{filters:?}");
+    }
+    let most = filters.iter().map(|filter| filter.prio).max();
+    let last = filters.iter().find(|filter| filter.protocol == Protocol::All);
+    assert_eq!(last.map(|filter| filter.prio), most, "all other packets come last: {filters:?}");
 }
 
 #[test]

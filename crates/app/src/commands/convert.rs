@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use altq_config::{Policy, print};
-use altq_kernel::{Host, Place, script, translate};
+use altq_kernel::{Host, Place, assumed, script, translate};
 
 use crate::exit::Exit;
 use crate::output;
@@ -42,7 +42,7 @@ fn to_tc(policy: &Policy) -> anyhow::Result<Exit> {
         match translate(link, &Host::default(), Place::ROOT) {
             Ok(tree) => {
                 writeln!(out, "\n# link {}", link.name)?;
-                for note in &tree.notes {
+                for note in tree.notes.iter().chain(&assumed(link, &tree)) {
                     writeln!(out, "# note: {note}")?;
                 }
                 for line in script(link, &tree) {

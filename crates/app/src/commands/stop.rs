@@ -1,7 +1,7 @@
 //! `altq stop`.
 
 use altq_dataplane::bridge::sweep_left;
-use altq_dataplane::kernel::{detached, stop};
+use altq_dataplane::kernel::{self, detached, stop};
 use altq_dataplane::nfqueue::steer::left::{Left, left, lift};
 
 use crate::exit::Exit;
@@ -9,26 +9,28 @@ use crate::exit::Exit;
 /// Options of `altq stop`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the link that `altq run --detach` set up, or the interface whose rules a killed altq
-    /// has left [default: all that have no process]
+    /// Name of the link that `altq run --detach` set up, or the interface whose rules or qdiscs a
+    /// killed altq has left [default: all that have no process]
     #[arg(value_name = "LINK")]
     link: Option<String>,
 }
 
-/// Runs the command: removes what `altq run --detach` set up in this network namespace, and rules
-/// of the firewall that a killed process has left, which may hold packets back.
+/// Runs the command: removes what `altq run --detach` set up in this network namespace, and what a
+/// killed process has left: qdiscs, and rules of the firewall, which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let (all, rules) = (detached()?, left());
+    let (all, rules, qdiscs) = (detached()?, left(), kernel::left());
     let bridges = if args.link.is_none() { sweep_left() } else { Vec::new() };
     for name in &bridges {
         eprintln!("altq stop: the bridge {name} that a killed altq has left is gone");
     }
     let named = |name: &str| args.link.as_ref().is_none_or(|link| link == name);
     let chosen: Vec<_> = all.iter().filter(|one| named(&one.link)).collect();
-    let lifted: Vec<&Left> = rules.iter().filter(|one| named(&one.interface)).collect();
-    if chosen.is_empty() && lifted.is_empty() {
+    let of = |found: &[Left]| found.iter().filter(|one| named(&one.interface)).cloned().collect::<Vec<Left>>();
+    let (lifted, cleared) = (of(&rules), of(&qdiscs));
+    if chosen.is_empty() && lifted.is_empty() && cleared.is_empty() {
         let links = all.iter().map(|one| one.link.as_str());
-        let mut names: Vec<&str> = links.chain(rules.iter().map(|one| one.interface.as_str())).collect();
+        let interfaces = rules.iter().chain(&qdiscs).map(|one| one.interface.as_str());
+        let mut names: Vec<&str> = links.chain(interfaces).collect();
         names.dedup();
         match &args.link {
             Some(name) if names.is_empty() => eprintln!("altq stop: no link `{name}` stands here; none does"),
@@ -49,11 +51,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             }
         }
     }
-    for one in lifted {
+    let lifted = lifted.iter().map(|one| (one, "rules", lift(one)));
+    for (one, what, done) in lifted.chain(cleared.iter().map(|one| (one, "qdiscs", kernel::lift(one)))) {
         let does = if one.ingress { "what comes in at" } else { "what leaves by" };
-        match lift(one) {
+        match done {
             Ok(()) => {
-                eprintln!("altq stop: {does} {} passes unshaped: the rules that were left are gone", one.interface)
+                eprintln!("altq stop: {does} {} passes unshaped: the {what} that were left are gone", one.interface)
             }
             Err(error) => {
                 eprintln!("altq stop: {does} {}: {error}", one.interface);

@@ -14,6 +14,7 @@
 //! qdiscs by the handle of the switch.
 
 mod detached;
+mod left;
 pub(crate) mod run;
 mod switch;
 #[cfg(test)]
@@ -23,11 +24,12 @@ pub mod wire;
 
 use altq_config::Link;
 use altq_kernel::message::{self, Found, Message};
-use altq_kernel::{Handle, Host, ifb};
+use altq_kernel::{Handle, Host, Protocol, ifb};
 
 use crate::error::Error;
 use crate::sys::interface::Interface;
 pub use detached::{Detached, detach, detached, stop};
+pub use left::{left, lift};
 pub use tree::{Counted, Done};
 use wire::{Ask, Refused, Socket};
 
@@ -71,7 +73,7 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
     }
     // The interface may have gone, and its redirection with it.
     let interface = find(name).ok().map(|found| found.index);
-    clear_ingress(&mut ask, interface, Some(&made)).map(|()| true)
+    clear_ingress(&mut ask, interface, &made, true).map(|()| true)
 }
 
 /// Removes what a killed process has left on an interface, but not what `altq run --detach` has set
@@ -101,7 +103,7 @@ pub fn drifted(name: &str, ingress: bool, link: &Link) -> Result<Vec<String>, Er
     let host = host(&mut ask, name)?;
     let (device, shapes) = place(&mut ask, name, ingress)?;
     let mut lines = tree::drift(&mut ask, device, &shapes, link, &host)?;
-    if ingress && !redirects(&mut ask, interface.index)? {
+    if ingress && !redirects(&mut ask, interface.index, Some(device))?.0 {
         lines.push(format!("what comes in at {name} is not redirected to {shapes}"));
     }
     Ok(lines)
@@ -126,6 +128,21 @@ fn stands(name: &str, ingress: bool) -> bool {
         Ok(switch::read(&mut ask, device, &name)?.is_some())
     };
     read().unwrap_or(false)
+}
+
+/// Whether what altq has set up on an interface is gone, with nothing of somebody else's in its
+/// place.
+///
+/// # Errors
+/// [`Error::Foreign`] if somebody else's qdisc is there; [`Error::NoInterface`];
+/// [`Error::Kernel`] if the kernel does not show it.
+fn vanished(name: &str, ingress: bool) -> Result<bool, Error> {
+    let interface = find(name)?.index;
+    let mut ask = open()?;
+    if ingress {
+        return Ok(has_ingress(&mut ask, interface)?.is_none());
+    }
+    Ok(switch::read(&mut ask, interface, name)?.is_none())
 }
 
 /// Refuses an interface if a link that `altq run --detach` has set up there shapes the same
@@ -168,32 +185,36 @@ fn place(ask: &mut dyn Ask, name: &str, ingress: bool) -> Result<(u32, String), 
 fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &Host) -> Result<Done, Error> {
     let made = ifb(&interface.name);
     let before = index(ask, &made)?;
-    let redirected = has_ingress(ask, interface.index)?;
-    match (before, &redirected) {
-        (Some(device), _) if switch::read(ask, device, &made)?.is_none() => {
-            return Err(Error::Foreign(format!(
-                "the device {made} is there without qdiscs of altq's; `ip link del {made}` takes it away"
-            )));
-        }
-        (None, Some(kind)) => {
-            return Err(Error::Foreign(format!(
-                "{} has the qdisc `{kind} ffff:` of somebody else for what comes in; `tc qdisc del dev {} {kind}` \
-                 takes it away",
-                interface.name, interface.name
-            )));
-        }
-        _ => {}
+    if let Some(device) = before
+        && switch::read(ask, device, &made)?.is_none()
+    {
+        return Err(Error::Foreign(format!(
+            "the device {made} is there without qdiscs of altq's; `ip link del {made}` takes it away"
+        )));
     }
-    let redirected = redirected.is_some();
+    let kind = has_ingress(ask, interface.index)?;
+    let (own, others) = match kind.as_deref() {
+        Some("ingress") => redirects(ask, interface.index, before)?,
+        _ => (false, false),
+    };
+    if let Some(kind) = &kind
+        && (kind != "ingress" || before.is_none() || others && !own)
+    {
+        return Err(Error::Foreign(format!(
+            "{} has the qdisc `{kind} ffff:` of somebody else for what comes in; `tc qdisc del dev {} {kind}` takes \
+             it away",
+            interface.name, interface.name
+        )));
+    }
     // A process that was killed may have left the qdisc without its filter.
-    let there = (redirected, redirected && redirects(ask, interface.index)?);
+    let there = (kind.is_some(), own);
     let error = match build_ingress(ask, interface.index, &made, there, link, host) {
         Ok(done) => return Ok(done),
         Err(error) => error,
     };
-    // A redirection that existed before stays.
-    let new = before.is_none().then_some(made.as_str());
-    match clear_ingress(ask, (!redirected).then_some(interface.index), new) {
+    // What existed before stays.
+    let new = kind.is_none().then_some(interface.index);
+    match clear_ingress(ask, new, &made, before.is_none()) {
         Ok(()) => Err(error),
         Err(more) => Err(Error::Kernel(format!("{error}; and {more}"))),
     }
@@ -224,25 +245,39 @@ fn build_ingress(
     Ok(done)
 }
 
-/// Removes what shapes incoming packets: the qdisc with the redirection of this interface, and then
-/// the ifb of this name. It is not an error if they do not exist.
-fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: Option<&str>) -> Result<(), Error> {
-    if let Some(interface) = interface
-        && has_ingress(ask, interface)?.is_some()
-    {
-        let gone = message::delete_qdisc(interface, INGRESS_PARENT, INGRESS);
-        let done = asked(ask, &gone, "to let go what comes in");
-        if done.is_err() && has_ingress(ask, interface)?.is_some() {
-            return done.map(drop);
-        }
+/// Removes what shapes incoming packets: the qdisc with the redirection of this interface, and
+/// then, if `away` is set, the ifb of this name. It is not an error if they do not exist.
+fn clear_ingress(ask: &mut dyn Ask, interface: Option<u32>, made: &str, away: bool) -> Result<(), Error> {
+    let device = index(ask, made)?;
+    if let Some(interface) = interface {
+        let_go(ask, interface, device)?;
     }
-    let Some(made) = made else { return Ok(()) };
-    let Some(device) = index(ask, made)? else { return Ok(()) };
+    let Some(device) = device.filter(|_| away) else { return Ok(()) };
     let done = asked(ask, &message::delete_link(device), &format!("to take {made} away"));
     if done.is_err() && index(ask, made)?.is_none() {
         return Ok(());
     }
     done.map(drop)
+}
+
+/// Ends the redirection of incoming packets to the device `to`. The qdisc for incoming packets goes
+/// as well, unless somebody else has filters there.
+fn let_go(ask: &mut dyn Ask, interface: u32, to: Option<u32>) -> Result<(), Error> {
+    if has_ingress(ask, interface)?.as_deref() != Some("ingress") {
+        return Ok(());
+    }
+    let (own, others) = redirects(ask, interface, to)?;
+    let gone = match (own, others) {
+        (false, true) => return Ok(()),
+        (true, true) => message::delete_filters(interface, INGRESS, 1, Protocol::All),
+        (_, false) => message::delete_qdisc(interface, INGRESS_PARENT, INGRESS),
+    };
+    let done = asked(ask, &gone, "to let go what comes in");
+    if done.is_ok() || has_ingress(ask, interface)?.is_none() {
+        return Ok(());
+    }
+    // Without others the whole qdisc should be gone.
+    if others && !redirects(ask, interface, to)?.0 { Ok(()) } else { done.map(drop) }
 }
 
 /// The kind of a device's qdisc for incoming packets, if it has one.
@@ -251,10 +286,21 @@ fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> 
     Ok(found.map(|found| found.kind))
 }
 
-/// Whether a filter redirects the incoming packets of a device.
-fn redirects(ask: &mut dyn Ask, device: u32) -> Result<bool, Error> {
-    let found = filters(ask, device, INGRESS)?;
-    Ok(found.iter().any(|found| message::leads(&found.kind, &found.options)))
+/// Whether a filter redirects the incoming packets of a device to the device `to`, and whether
+/// there are other filters, which altq has not made.
+fn redirects(ask: &mut dyn Ask, device: u32, to: Option<u32>) -> Result<(bool, bool), Error> {
+    let (mut own, mut others) = (false, false);
+    for found in filters(ask, device, INGRESS)? {
+        if !message::leads(&found.kind, &found.options) {
+            continue;
+        }
+        if to.is_some() && message::redirected(&found.kind, &found.options) == to {
+            own = true;
+        } else {
+            others = true;
+        }
+    }
+    Ok((own, others))
 }
 
 /// The index of a device; `None` if there is none of this name.

@@ -122,6 +122,19 @@ fn kind(root: &Found) -> Option<Kind> {
     if root.handle == SWITCH { kinds.into_iter().find(same) } else { None }
 }
 
+/// The devices that have a switch, by index.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel does not show it.
+pub fn devices(ask: &mut dyn Ask) -> Result<Vec<u32>, Error> {
+    let found = asked(ask, &message::get_qdiscs(), "for the qdiscs of all devices")?;
+    let has = |found: Message| match found {
+        Message::Qdisc(found) if found.parent == Handle::ROOT && kind(&found).is_some() => Some(found.device),
+        _ => None,
+    };
+    Ok(found.into_iter().filter_map(has).collect())
+}
+
 /// The switch of a device; `None` if altq has not set up anything there.
 ///
 /// # Errors

@@ -248,6 +248,56 @@ fn a_missing_redirection_is_found_and_made_again() {
     });
 }
 
+/// Filters for incoming packets that altq did not make are neither taken over nor removed, also
+/// where altq's ifb stands.
+#[test]
+fn filters_of_others_for_what_comes_in_stay() {
+    in_a_namespace(true, || {
+        let [link, ..] = links();
+        let tc = |words: &str| Command::new("tc").args(words.split(' ')).status().is_ok_and(|status| status.success());
+        let other = "filter add dev eth0 parent ffff: protocol all prio 7 u32 match u32 0 0 action drop";
+        let shown = || super::redirects(&mut Socket::open().unwrap(), find(NAME).unwrap().index, None).unwrap();
+        super::set_up(NAME, true, &link).unwrap();
+        if !tc(other) {
+            assert!(super::take_away(NAME, true).unwrap());
+            return eprintln!("SKIPPED: this test needs tc, cls_u32 and act_gact");
+        }
+        assert_eq!(super::drifted(NAME, true, &link).unwrap(), Vec::<String>::new());
+        assert!(super::take_away(NAME, true).unwrap());
+        assert_eq!(shown(), (false, true), "the other filter is still there");
+        assert!(tc("qdisc del dev eth0 ingress"));
+        // The whole qdisc is somebody else's.
+        super::set_up(NAME, true, &link).unwrap();
+        assert!(tc("qdisc del dev eth0 ingress") && tc("qdisc add dev eth0 ingress") && tc(other));
+        let error = super::set_up(NAME, true, &link).unwrap_err();
+        assert!(matches!(error, Error::Foreign(_)), "{error}");
+        assert!(super::take_away(NAME, true).unwrap());
+        assert_eq!(shown(), (false, true), "the other filter is still there");
+    });
+}
+
+/// What a killed process has left is found without a note of it, and removed. Where a process
+/// shapes, nothing is found.
+#[test]
+fn what_a_killed_process_leaves_is_found_by_its_handle() {
+    for ingress in [false, true] {
+        in_a_namespace(ingress, move || {
+            let [link, ..] = links();
+            let clean = state();
+            assert!(super::left().is_empty());
+            super::set_up(NAME, ingress, &link).unwrap();
+            let lock = crate::lock::Lock::take(NAME, ingress).unwrap();
+            assert!(super::left().is_empty());
+            drop(lock);
+            let found = super::left();
+            let wanted = crate::nfqueue::steer::left::Left { interface: NAME.to_owned(), ingress };
+            assert_eq!(found, [wanted]);
+            super::lift(&found[0]).unwrap();
+            assert_eq!(state(), clean);
+        });
+    }
+}
+
 /// A link is not removed if a process shapes there now.
 #[test]
 fn a_link_is_not_stopped_under_a_process_that_shapes() {

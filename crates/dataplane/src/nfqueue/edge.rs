@@ -312,6 +312,10 @@ impl Edge for QueueEdge {
         self.waiting.describe(handle, key);
     }
 
+    fn writes_ecn(&self, handle: u32) -> bool {
+        self.waiting.writes_ecn(handle)
+    }
+
     fn holds_bytes(&self) -> bool {
         false
     }

@@ -101,6 +101,9 @@ pub(crate) fn add(
         // The rules of nftables see packets after the translation.
         _ => shaper.edge().track_no_more(),
     }
+    if let Some(note) = unseen(name, port && !ingress, steering.firewall()) {
+        starting.notes.push(format!("link {}: {note}", link.name));
+    }
     starting.notes.extend(steer::bypasses(name));
     let direction = if ingress { '<' } else { '>' };
     let (stop, holding) = (starting.stop.clone(), starting.holding.one_more());
@@ -127,17 +130,32 @@ pub(crate) fn add(
     Ok(())
 }
 
+/// What iptables does not see of what leaves by a port of a bridge (`port`).
+fn unseen(name: &str, port: bool, firewall: Option<Firewall>) -> Option<String> {
+    (port && firewall == Some(Firewall::Iptables)).then(|| {
+        format!(
+            "iptables sees only what the bridge forwards from port to port: what is routed to hosts at {name}, and \
+             what this host sends itself, passes unshaped; nftables with its `queue` statement (CONFIG_NFT_QUEUE) \
+             sees all of it"
+        )
+    })
+}
+
 /// True if super-packets stay whole on a link. If the rate adapts, its lowest rate decides, because
-/// it may be reached at any time and nobody segments super-packets later.
+/// it may be reached at any time and nobody segments super-packets later. Where a class has a meter
+/// none stays whole: each packet on the wire has its own colour (RFC 2697 3, RFC 2698 3).
 fn whole(link: &Link) -> bool {
-    link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
+    // Every meter has the word, but those that treat all packets alike.
+    let mut words = link.spec.classes.iter().flat_map(|class| class.settings.iter());
+    let metered = words.any(|(word, _)| word.starts_with("meter ") && word.ends_with(" cir"));
+    !metered && link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
 }
 
 /// What only a new start can change from one link to another, in addition to what holds for all
 /// paths.
 pub(crate) fn fixed(from: &Link, to: &Link, tuning: Tuning) -> Option<&'static str> {
     if whole(from) != whole(to) {
-        return Some("whether the kernel segments super-packets, which it does below 500 Mbit/s");
+        return Some("whether the kernel segments super-packets: it does below 500 Mbit/s, and for meters");
     }
     if room(to, tuning) > room(from, tuning) {
         return Some("how many bytes its queues hold together, for which there is room since the start");
@@ -214,6 +232,11 @@ mod tests {
         // Super-packets of 64 KB stay whole: 30 of them, and 1000 of them limited by a memory of 16
         // MB.
         let fast = text.replace("rate 10Mbit/s", "rate 600Mbit/s");
+        // A meter sees packets as they are on the wire.
+        assert_eq!((whole(&link(&fast)), bytes(&link(&fast))), (false, 30_000));
+        let (without_meter, _) = fast.split_once("meter").unwrap();
+        let fast = format!("{without_meter} }} }}");
+        assert!(whole(&link(&fast)));
         assert_eq!(bytes(&link(&fast)), 30 << 16);
         let adapts = |from: &str| {
             let words = format!("adapt {{ from {from} to 900Mbit/s  reflectors {{ 192.0.2.1 }} }}");
@@ -227,6 +250,16 @@ mod tests {
         let refused = fixed(&link(&fast), &link(&longer), within(1 << 30));
         assert!(refused.is_some_and(|why| why.starts_with("how many bytes")), "{refused:?}");
         assert_eq!(fixed(&link(&longer), &link(&fast), within(1 << 30)), None);
+    }
+
+    /// A frame that is routed to a port does not pass the hook FORWARD as a bridged one (`physdev
+    /// --physdev-is-bridged`, iptables-extensions(8)).
+    #[test]
+    fn what_iptables_does_not_see_at_a_port_is_said() {
+        let said = unseen("lan1", true, Some(Firewall::Iptables)).unwrap();
+        assert!(said.contains("routed to hosts at lan1") && said.contains("passes unshaped"), "{said}");
+        assert_eq!(unseen("lan1", true, Some(Firewall::Nft)), None);
+        assert_eq!(unseen("eth0", false, Some(Firewall::Iptables)), None);
     }
 
     #[test]

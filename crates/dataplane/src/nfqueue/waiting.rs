@@ -23,6 +23,9 @@ struct Held {
     len: u32,
     /// DSCP and ECN on arrival.
     octet: u8,
+    /// True if the rules behind the queue can write into the packet: they do not find an IP header
+    /// behind PPPoE, MPLS or a second VLAN tag.
+    writable: bool,
 }
 
 /// The packets that wait in the kernel.
@@ -108,7 +111,8 @@ impl Waiting {
         let place = self.place(packet.port).or_else(|| self.place(packet.input));
         let (mark, octet) = (packet.mark, octet(pool.head(handle)));
         if let Some(held) = self.held.get_mut(handle as usize) {
-            *held = Held { id: packet.id, mark, place, len: packet.len, octet };
+            let writable = matches!(packet.protocol, IPV4 | IPV6);
+            *held = Held { id: packet.id, mark, place, len: packet.len, octet, writable };
         }
         if let Some(behind) = self.behind.get_mut(handle as usize) {
             *behind = packet.behind;
@@ -155,6 +159,11 @@ impl Waiting {
             // A fragment, or an error of ICMP about the connection, has no ports.
             *key = key.with_dport(key.dport().map(|port| behind.port.unwrap_or(port)));
         }
+    }
+
+    /// True if CE can be written into the packet of a frame.
+    pub fn writes_ecn(&self, handle: u32) -> bool {
+        self.held.get(handle as usize).is_some_and(|held| held.writable)
     }
 
     /// Forgets the packet of a frame: it waits no longer.
@@ -323,6 +332,19 @@ mod tests {
             let mut expected = Vec::new();
             (fit..2).for_each(|_| message::verdict(&mut expected, 5, 7, Verdict::Drop, None, 0));
             assert_eq!(waiting.verdicts, expected);
+        }
+    }
+
+    /// The rules that write CE look at the packet's ethertype: 0x8864 is PPPoE (RFC 2516 4), 0x8847
+    /// MPLS (RFC 3032 5), 0x8100 a VLAN tag (IEEE 802.1Q).
+    #[test]
+    fn ce_is_written_only_where_the_rules_find_an_ip_header() {
+        let head = tcp(false);
+        for (protocol, written) in [(0x800, true), (0x86dd, true), (0x8864, false), (0x8847, false), (0x8100, false)] {
+            let (mut waiting, mut pool, mut out) = (Waiting::new(5, 4, 10_000), Pool::new(4, 1), Vec::new());
+            let tagged = Packet { vlan: Some((0x8100, 5)), ..packet(&head, protocol, 60) };
+            waiting.take(&tagged, &mut pool, &mut out);
+            assert_eq!(waiting.writes_ecn(out[0]), written, "{protocol:#x}");
         }
     }
 

@@ -51,7 +51,9 @@ impl Interface {
     /// Finds an interface.
     ///
     /// # Errors
-    /// ENODEV if there is none of that name.
+    /// ENODEV if there is none of that name; an error without a number if it is another name of an
+    /// interface (`ip link property add … altname …`). Rules of the firewall and tables of the
+    /// kernel do not know such names.
     pub fn find(name: &str) -> io::Result<Interface> {
         let query = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .or_else(|_| socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None))?;
@@ -71,6 +73,12 @@ impl Interface {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         let index = netdevice::name_to_index(&query, name)?;
+        let real = netdevice::index_to_name_inlined(&query, index)?;
+        if real.as_str() != name {
+            let real = real.as_str();
+            let message = format!("`{name}` is another name of the interface `{real}`; write `{real}`");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         Ok(Interface { name: name.to_owned(), index, query, statistics: OnceLock::new() })
     }
 

@@ -1,5 +1,6 @@
 //! Requests that make filters (linux/pkt_cls.h).
 
+use super::read::{Attributes, u32_at};
 use super::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, RTM_DELTFILTER, RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS, Writer};
 use crate::handle::Handle;
 use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
@@ -114,6 +115,18 @@ pub fn redirect(device: u32, to: u32) -> Vec<u8> {
     writer.done()
 }
 
+/// The device to which a filter redirects what it matches, if it is one that [`redirect`] has made.
+pub fn redirected(kind: &str, options: &[u8]) -> Option<u32> {
+    // TCA_U32_ACT, and its first action.
+    let action = Attributes(Attributes(options).value(7).filter(|_| kind == "u32")?).value(1)?;
+    if !Attributes(action).value(1)?.starts_with(b"mirred\0") {
+        return None;
+    }
+    let mirred = Attributes(Attributes(action).value(2)?).value(2)?;
+    // struct tc_mirred: the five words of `general`, then TCA_EGRESS_REDIR and the device.
+    u32_at(mirred, 24).filter(|_| u32_at(mirred, 20) == Some(1))
+}
+
 /// The fields of flower, each with its mask (`TCA_FLOWER_…`).
 fn flower(writer: &mut Writer, keys: &FlowerKeys, protocol: Protocol) {
     if let Some(indev) = &keys.indev {
@@ -215,6 +228,18 @@ mod tests {
         wanted.extend([28, 0, 2, 0, 24, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         wanted.extend([8, 0, 5, 0, 0xff, 0, 0, 0]);
         assert_eq!(found[36 + 8..], wanted);
+    }
+
+    #[test]
+    fn a_redirection_tells_its_device() {
+        let options = |request: &[u8]| crate::message::sent(request).unwrap().1.options;
+        let own = options(&redirect(7, 9));
+        assert_eq!([redirected("u32", &own), redirected("flower", &own)], [Some(9), None]);
+        let keys = vec![Key { offset: 0, value: 0, mask: 0 }];
+        let other = filter(Match::U32 { keys, mark: None, indev: None }, Protocol::All, Target::Drop);
+        assert_eq!(redirected("u32", &options(&new_filter(7, &other))), None);
+        // Cut short anywhere, it is no panic.
+        (0..own.len()).for_each(|end| assert_eq!(redirected("u32", &own[..end]), None));
     }
 
     #[cfg(target_endian = "little")]

@@ -14,10 +14,11 @@ mod read;
 mod route;
 mod words;
 
-pub use filter::{delete_filters, new_filter, redirect};
+pub use filter::{delete_filters, new_filter, redirect, redirected};
 pub use qdisc::{change_class, change_qdisc, delete_qdisc, ingress_qdisc, new_class, new_qdisc, restore_class};
 pub use read::{Counters, Found, Message, Messages, sent};
 pub use route::{Own, Way, get_addresses, get_route};
+pub(crate) use words::keeps_hosts_apart;
 pub use words::{changeable, leads, same, same_filter};
 
 use crate::handle::Handle;

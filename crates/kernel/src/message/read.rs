@@ -95,6 +95,8 @@ pub struct Counters {
     pub backlog_bytes: u32,
     /// For a class of htb: packets that it sent with tokens of a class above it.
     pub borrowed: u32,
+    /// For codel, fq_codel, pie and red: packets that it marked (ECN) instead of dropping them.
+    pub marked: u32,
 }
 
 /// A message from the kernel.
@@ -218,6 +220,15 @@ fn counters(kind: &[u8], stats: Attributes<'_>) -> Counters {
     let word = |bytes: &[u8], at: usize| u32_at(bytes, at).unwrap_or(0);
     // struct tc_htb_xstats: lent, borrowed, …
     let borrowed = if kind == b"htb" { word(own, 4) } else { 0 };
+    let marked = match kind {
+        // struct tc_codel_xstats, tc_red_xstats; tc_fq_codel_xstats, which begins with its type.
+        b"codel" => word(own, 24),
+        b"red" => word(own, 12),
+        b"fq_codel" if word(own, 0) == 0 => word(own, 12),
+        // struct tc_pie_xstats: two of its words are new.
+        b"pie" => word(own, if own.len() < 40 { 28 } else { 36 }),
+        _ => 0,
+    };
     Counters {
         packets: u64_at(of(TCA_STATS_PKT64), 0).unwrap_or(u64::from(word(basic, 8))),
         bytes: u64_at(basic, 0).unwrap_or(0),
@@ -226,6 +237,7 @@ fn counters(kind: &[u8], stats: Attributes<'_>) -> Counters {
         backlog_packets: word(queue, 0),
         backlog_bytes: word(queue, 4),
         borrowed,
+        marked,
     }
 }
 
@@ -269,8 +281,24 @@ mod tests {
             backlog_packets: 4,
             backlog_bytes: 5,
             borrowed: 10,
+            marked: 0,
         };
         assert_eq!(class.counters, counters);
+    }
+
+    /// The place of `ecn_mark` and `marked` in the structures of linux/pkt_sched.h, in words.
+    #[test]
+    fn marked_packets_are_read_at_their_place() {
+        for (kind, words, place) in [("codel", 9, 6), ("fq_codel", 10, 3), ("pie", 8, 7), ("pie", 10, 9), ("red", 4, 3)]
+        {
+            let mut own = vec![0; 4 * words];
+            own[4 * place..4 * place + 4].copy_from_slice(&77u32.to_ne_bytes());
+            let mut writer = Writer::new(0, 0);
+            writer.attribute(TCA_STATS_APP, &own);
+            let bytes = writer.done();
+            let marked = |kind: &str| counters(kind.as_bytes(), Attributes(&bytes[HEADER..])).marked;
+            assert_eq!((marked(kind), marked("sfq")), (77, 0), "{kind}");
+        }
     }
 
     /// Reading does not panic if a message is cut at any byte, or if any byte is changed.

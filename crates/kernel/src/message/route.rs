@@ -20,6 +20,8 @@ const AF_INET6: u8 = 10;
 // linux/rtnetlink.h, linux/if_addr.h
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_VIA: u16 = 18;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const IFA_ADDRESS: u16 = 1;
@@ -35,8 +37,10 @@ const ADDRESS: usize = 8;
 /// Where packets to an address go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// They leave by the interface with this index.
+    /// They leave by the interface with this index, to their destination itself.
     Interface(u32),
+    /// They leave by the interface with this index, to this router.
+    Gateway(u32, IpAddr),
     /// The address is one of this host's.
     Local,
     /// Nowhere: they are dropped or refused, or go to more than one host.
@@ -84,10 +88,24 @@ pub fn get_addresses() -> Vec<u8> {
 pub(super) fn route(message: &[u8]) -> Option<Way> {
     let kind = *message.get(HEADER + 7)?;
     let attributes = Attributes(message.get(HEADER + ROUTE..)?);
-    Some(match (kind, attributes.value(RTA_OIF).and_then(|value| u32_at(value, 0))) {
-        (RTN_LOCAL, _) => Way::Local,
-        (RTN_UNICAST, Some(device)) => Way::Interface(device),
+    let device = attributes.value(RTA_OIF).and_then(|value| u32_at(value, 0));
+    // The router of an IPv4 route may have an IPv6 address: `struct rtvia`, family and address.
+    let via = || ip(attributes.value(RTA_VIA)?.get(2..)?);
+    let gateway = attributes.value(RTA_GATEWAY).and_then(ip).or_else(via);
+    Some(match (kind, device, gateway) {
+        (RTN_LOCAL, ..) => Way::Local,
+        (RTN_UNICAST, Some(device), Some(gateway)) => Way::Gateway(device, gateway),
+        (RTN_UNICAST, Some(device), None) => Way::Interface(device),
         _ => Way::Nowhere,
+    })
+}
+
+/// An address from its bytes.
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    Some(match bytes.len() {
+        4 => IpAddr::from(Ipv4Addr::from(*bytes.first_chunk::<4>()?)),
+        16 => IpAddr::from(Ipv6Addr::from(*bytes.first_chunk::<16>()?)),
+        _ => return None,
     })
 }
 
@@ -98,12 +116,7 @@ pub(super) fn own(message: &[u8]) -> Option<Own> {
     let attributes = Attributes(message.get(HEADER + ADDRESS..)?);
     // On a point-to-point link of IPv4 IFA_ADDRESS is the other end's.
     let value = attributes.value(IFA_LOCAL).or_else(|| attributes.value(IFA_ADDRESS))?;
-    let address = match value.len() {
-        4 => IpAddr::from(Ipv4Addr::from(*value.first_chunk::<4>()?)),
-        16 => IpAddr::from(Ipv6Addr::from(*value.first_chunk::<16>()?)),
-        _ => return None,
-    };
-    Some(Own { device, scope, address, usable: flags & (IFA_F_DADFAILED | IFA_F_TENTATIVE) == 0 })
+    Some(Own { device, scope, address: ip(value)?, usable: flags & (IFA_F_DADFAILED | IFA_F_TENTATIVE) == 0 })
 }
 
 #[cfg(test)]
@@ -130,6 +143,14 @@ mod tests {
         let by: &[(u16, &[u8])] = &[(1, &[10, 0, 2, 2]), (4, &7u32.to_ne_bytes())];
         assert_eq!(read(1, by), [Message::Route(Way::Interface(7))]);
         assert_eq!(read(2, by), [Message::Route(Way::Local)]);
+        // A router, of either family: RTA_GATEWAY 5, RTA_VIA 18.
+        let gateway = |kind: u16, value: &[u8]| read(1, &[by[0], by[1], (kind, value)]);
+        let [four, six] = [IpAddr::from([10, 0, 12, 2]), IpAddr::from(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2))];
+        assert_eq!(gateway(5, &[10, 0, 12, 2]), [Message::Route(Way::Gateway(7, four))]);
+        let mut via = 10u16.to_ne_bytes().to_vec();
+        via.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        assert_eq!(gateway(18, &via), [Message::Route(Way::Gateway(7, six))]);
+        assert_eq!(gateway(5, &[10, 0]), [Message::Route(Way::Interface(7))]);
         // Broadcast, unreachable, and a route without an interface.
         assert_eq!(read(3, by), [Message::Route(Way::Nowhere)]);
         assert_eq!(read(7, by), [Message::Route(Way::Nowhere)]);

@@ -78,6 +78,9 @@ pub(super) fn qdisc_options(writer: &mut Writer, words: &QdiscWords) {
             // CAKE_DIFFSERV_BESTEFFORT: one tin.
             writer.attribute_u32(3, 3);
             writer.attribute_u32(5, isolation.1);
+            if keeps_hosts_apart(isolation.1) {
+                writer.attribute_u32(11, 1);
+            }
             if let Some(SizeTable { overhead, mpu, layer }) = sizes {
                 let layer = match layer {
                     Layer::Ethernet => 0,
@@ -94,6 +97,13 @@ pub(super) fn qdisc_options(writer: &mut Writer, words: &QdiscWords) {
             writer.attribute_u32(10, *memory);
         }),
     }
+}
+
+/// Whether a cake with this isolation looks at hosts (`CAKE_FLOW_SRC_IP`, `CAKE_FLOW_DST_IP`). Then
+/// it is to look up the hosts behind NAT, as altq's own paths do (`nat` of tc-cake(8)). For flows
+/// that makes no difference, and kernels without connection tracking refuse it.
+pub(crate) fn keeps_hosts_apart(isolation: u32) -> bool {
+    isolation & 3 != 0
 }
 
 /// The flags of RED (`TC_RED_ECN`, `TC_RED_HARDDROP`).
@@ -346,6 +356,21 @@ mod tests {
         };
         assert!(same("htb", false, &options(3, 3, 0), &options(0x30011, 3, 99)));
         assert!(!same("htb", false, &options(3, 3, 0), &options(0x30011, 4, 0)));
+    }
+
+    /// linux/pkt_sched.h: TCA_CAKE_FLOW_MODE is 5 and TCA_CAKE_NAT 11; CAKE_FLOW_DUAL_SRC is 5 and
+    /// CAKE_FLOW_FLOWS 4.
+    #[test]
+    fn a_cake_that_keeps_hosts_apart_looks_behind_nat() {
+        for (name, isolation, nat) in [("dual-srchost", 5, Some(1)), ("flows", 4, None), ("flowblind", 0, None)] {
+            let mut writer = Writer::new(0, 0);
+            let isolation = (name, isolation);
+            qdisc_options(&mut writer, &QdiscWords::Cake { rate: 0, isolation, rtt: 1, memory: 1, sizes: None });
+            let bytes = writer.done();
+            let options = Attributes(Attributes(&bytes[16..]).value(TCA_OPTIONS).unwrap());
+            let number = |kind: u16| options.value(kind).and_then(|value| u32_at(value, 0));
+            assert_eq!((number(5), number(11)), (Some(isolation.1), nat), "{name}");
+        }
     }
 
     /// A flag and a limit are exact. A target of 5000 µs is 4882 steps of 1024 ns, which the kernel

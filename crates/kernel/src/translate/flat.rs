@@ -2,12 +2,12 @@
 //! fifo.
 
 use altq_engine::settings::Value;
-use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::spec::ClassId;
 
 use super::Builder;
 use super::given::Given;
 use crate::handle::Handle;
-use crate::tree::{Class, ClassWords, Key, Match, Protocol, Qdisc, QdiscWords, Target};
+use crate::tree::{Class, ClassWords, Qdisc, QdiscWords};
 
 /// The most bands of prio (`TCQ_PRIO_BANDS` in linux/pkt_sched.h).
 const BANDS: usize = 16;
@@ -25,14 +25,6 @@ impl Builder<'_> {
             [only] => {
                 if let Some(spec) = link.spec.classes.get(only as usize) {
                     self.nobody_took(only, "the kernel's queues have", Given::new(&spec.settings).rest());
-                }
-                if node == ROOT && link.spec.default.is_none() {
-                    let message = format!(
-                        "the kernel's fifo has only one class, so it sends all packets to `{}`, also those \
-                         that no rule matches",
-                        link.class_name(only)
-                    );
-                    self.refuse(self.place(only, ""), message, Some("write `default` in the class".to_owned()));
                 }
                 self.inside(only, parent);
             }
@@ -124,19 +116,10 @@ impl Builder<'_> {
             id: *id,
         };
         let classes = served.iter().zip(quanta).map(class).collect();
-        let mut filters = self.filters(node, handle, &|class| Handle::new(handle.major(), class as u16), false);
+        let at = |class: ClassId| Handle::new(handle.major(), class as u16);
         // drr has no default class, and drops what no filter matches.
-        if let Some(default) = self.default(node) {
-            let prio = filters.last().map_or(1, |last| last.prio.saturating_add(1));
-            filters.push(crate::tree::Filter {
-                parent: handle,
-                prio,
-                protocol: Protocol::All,
-                matches: Match::U32 { keys: vec![Key { offset: 0, value: 0, mask: 0 }], mark: None, indev: None },
-                to: Target::Class(Handle::new(handle.major(), default as u16)),
-                rule: None,
-            });
-        }
+        let rest = self.default(node).map(at);
+        let filters = self.filters(node, handle, &at, rest);
         self.tree.qdiscs.push(Qdisc { handle, parent, words: QdiscWords::Drr, classes, filters, holds: None });
         self.leaves(node, handle, served);
     }
@@ -179,8 +162,7 @@ impl Builder<'_> {
         let class = |id: &ClassId| Class { handle: at(*id), parent: handle, words: None, id: *id };
         let classes: Vec<Class> = served.iter().map(class).collect();
         let default = self.default(node);
-        let drop = default.is_none() && node == ROOT;
-        let filters = self.filters(node, handle, &at, drop);
+        let filters = self.filters(node, handle, &at, None);
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,

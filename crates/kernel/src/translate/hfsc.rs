@@ -66,13 +66,8 @@ impl Builder<'_> {
                 .to_owned(),
         );
         let default = self.default(ROOT);
-        if self.link.spec.default == Some(ROOT) {
-            let message = "the kernel's hfsc drops packets that belong to the link itself";
-            self.refuse(self.root("default"), message, None);
-        }
         self.tree.sizes = self.sizes();
-        // Without a default class hfsc drops what no filter matches, as altq does.
-        let filters = self.filters(ROOT, handle, &|class| Handle::new(handle.major(), class as u16), false);
+        let filters = self.filters(ROOT, handle, &|class| Handle::new(handle.major(), class as u16), None);
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,

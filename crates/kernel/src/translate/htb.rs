@@ -160,13 +160,12 @@ impl Builder<'_> {
                 .to_owned(),
         );
         let default = self.default(ROOT);
-        let drop = link.spec.default.is_none();
-        let filters = self.filters(ROOT, handle, &|class| Handle::new(handle.major(), class as u16), drop);
+        let filters = self.filters(ROOT, handle, &|class| Handle::new(handle.major(), class as u16), None);
         self.tree.qdiscs.push(Qdisc {
             handle,
             parent,
-            // Without a default class, packets that no filter matches pass unshaped, as packets of
-            // the link itself do in altq.
+            // A link without a default class was refused: with 0 htb would let what no filter
+            // matches pass unshaped.
             words: QdiscWords::Htb { default: default.map_or(0, |class| class as u16) },
             classes,
             filters,

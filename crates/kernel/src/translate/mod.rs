@@ -22,6 +22,7 @@ use std::collections::HashMap;
 
 use altq_config::diagnostic::MOST_ERRORS;
 use altq_config::{Device, Diagnostic, Link, Span};
+use altq_engine::classify::{Field, Term, Values};
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::Rate;
@@ -113,7 +114,22 @@ pub fn translate(link: &Link, host: &Host, place: Place) -> Result<Tree, Vec<Dia
 /// # Errors
 /// As [`translate`].
 pub fn fits(link: &Link) -> Result<Vec<String>, Vec<Diagnostic>> {
-    translate(link, &Host::default(), Place::ROOT).map(|tree| tree.notes)
+    translate(link, &Host::default(), Place::ROOT).map(|tree| {
+        let assumed = assumed(link, &tree);
+        tree.notes.into_iter().chain(assumed).collect()
+    })
+}
+
+/// A note about a tree that was made for [`Host::default`], without a look at the interface, where
+/// the header of the interface makes a difference.
+pub fn assumed(link: &Link, tree: &Tree) -> Option<String> {
+    let first = tree.qdiscs.first().map(|first| &first.words);
+    let whole_cake = matches!(first, Some(QdiscWords::Cake { sizes: Some(_), .. }));
+    (link.spec.overhead != Overhead::NONE && !whole_cake).then(|| {
+        "this is for an interface with an Ethernet header of 14 bytes, which the kernel counts by itself; at PPP and \
+         tunnels, where it counts none, `altq run` adds 14 bytes more to each packet"
+            .to_owned()
+    })
 }
 
 /// A rule, its class, and the filters for it.
@@ -202,6 +218,10 @@ impl<'a> Builder<'a> {
             self.nobody_took(ROOT, "the kernel's qdiscs have", given.rest());
         }
         self.framing();
+        if link.spec.classes.len() > 1 {
+            self.packets_of_link();
+            self.no_default();
+        }
         match (link.spec.scheduler.name, link.spec.classes.len()) {
             (_, 1) => {
                 if let Some(parent) = self.shaped(parent) {
@@ -220,6 +240,7 @@ impl<'a> Builder<'a> {
             }
         }
         self.general_notes();
+        self.sight_notes();
     }
 
     /// Adds the notes that hold for every link: how the kernel counts bytes and finds headers.
@@ -266,6 +287,40 @@ impl<'a> Builder<'a> {
             self.note(
                 "a packet with a VLAN tag matches no rule about IP on the interface that carries the tags; shape the \
                  VLAN's own interface"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Adds notes about what the kernel's filters see of packets.
+    fn sight_notes(&mut self) {
+        let link = self.link;
+        let ingress = matches!(link.device, Some(Device::Interface { ingress: true, .. }));
+        let has = |of: &dyn Fn(&Term) -> bool| link.spec.rules.rules.iter().flat_map(|rule| &rule.terms).any(of);
+        if has(&|term: &Term| matches!(term.field, Field::Src | Field::Dst | Field::Host)) {
+            self.note(
+                "the kernel's filters see addresses as they are at the interface: where they are translated (NAT), \
+                 rules with addresses of the hosts behind it match nothing; `path nfqueue` sees these hosts"
+                    .to_owned(),
+            );
+        }
+        if ingress && has(&|term: &Term| term.field == Field::Mark) {
+            self.note(
+                "the kernel's filters look at what comes in before the firewall does, so no rule of the firewall has \
+                 set a mark yet"
+                    .to_owned(),
+            );
+        }
+        // Without an upper bound a super-packet matches where its segments do.
+        let bounded = |term: &Term| match &term.values {
+            Values::Ranges(ranges) if term.negated => ranges.iter().any(|(from, _)| *from > 0),
+            Values::Ranges(ranges) => ranges.iter().any(|(_, to)| *to < u32::from(u16::MAX)),
+            _ => true,
+        };
+        if has(&|term: &Term| term.field == Field::Length && bounded(term)) {
+            self.note(
+                "the kernel's filters compare the length of a whole super-packet (GSO, GRO), altq's own paths that of \
+                 one segment: a rule with an upper bound misses super-packets of short segments"
                     .to_owned(),
             );
         }
@@ -358,20 +413,46 @@ impl<'a> Builder<'a> {
         for id in served.iter().copied() {
             let inner = self.children[id as usize].iter().any(|child| self.owner[*child as usize] == node);
             if inner && self.holders[id as usize] {
-                self.own_packets(id);
+                self.own_packets(id, self.place(id, "default"));
             }
         }
         if node != ROOT && self.holders[node as usize] && !served.is_empty() {
-            self.own_packets(node);
+            self.own_packets(node, self.place(node, "default"));
         }
         served
     }
 
-    fn own_packets(&mut self, class: ClassId) {
+    /// Refuses packets of the link itself where it has classes. The kernel's qdiscs have no queue
+    /// beside their classes: they would drop these packets, or let them pass unshaped.
+    fn packets_of_link(&mut self) {
+        let link = self.link;
+        if link.spec.default == Some(ROOT) {
+            self.own_packets(ROOT, self.root("default"));
+        }
+        let rules = self.rules.iter().filter(|(_, class, _)| *class == ROOT);
+        let places: Vec<Span> =
+            rules.map(|(rule, ..)| link.rules.get(*rule as usize).copied().unwrap_or(link.span)).collect();
+        for place in places {
+            self.own_packets(ROOT, place);
+        }
+    }
+
+    /// Refuses a link with classes and without a default class. The kernel's qdiscs also get ARP
+    /// and IPv6's neighbour discovery: without a class for them no neighbour would be found, so
+    /// nothing would leave.
+    fn no_default(&mut self) {
+        if self.link.spec.default.is_none() {
+            let message = "without a default class the kernel's qdiscs would drop ARP and neighbour discovery";
+            let help = format!("write `default` in the class that is to get them; {}", self.way());
+            self.refuse(self.link.span, message, Some(help));
+        }
+    }
+
+    fn own_packets(&mut self, class: ClassId, place: Span) {
         let name = self.link.class_name(class).to_owned();
         let message = format!("`{name}` has classes below it and packets of its own, which the kernel cannot do");
         let help = format!("give these packets a class of their own below `{name}`; {}", self.way());
-        self.refuse(self.place(class, "default"), message, Some(help));
+        self.refuse(place, message, Some(help));
     }
 
     /// True if a class is served by the scheduler of `node` and has no classes below it there.
@@ -396,26 +477,29 @@ impl<'a> Builder<'a> {
         self.link.spec.default.and_then(|class| self.spot(class, node))
     }
 
-    /// The filters of a qdisc. `to` returns where the packets of a class go.
-    fn filters(&mut self, node: ClassId, qdisc: Handle, to: &dyn Fn(ClassId) -> Handle, drop: bool) -> Vec<Filter> {
+    /// The filters of a qdisc. `to` returns where the packets of a class go. All packets that no
+    /// rule matches go to `rest`, where the qdisc has no default class of its own.
+    fn filters(
+        &mut self,
+        node: ClassId,
+        qdisc: Handle,
+        to: &dyn Fn(ClassId) -> Handle,
+        rest: Option<Handle>,
+    ) -> Vec<Filter> {
         let mut filters = Filters::new(qdisc);
         let mut wrong = None;
         for (rule, class, found) in &self.rules {
-            let target = match self.spot(*class, node) {
-                Some(spot) => to(spot),
-                // Packets of the link itself.
-                None if *class == ROOT && node == ROOT => qdisc,
-                None => continue,
-            };
+            let Some(spot) = self.spot(*class, node) else { continue };
+            let target = to(spot);
             for (protocol, found) in found {
                 let added = filters.add(*protocol, found.clone(), Target::Class(target), Some(*rule));
                 wrong = wrong.or(added.err().map(|why| (*rule, why)));
             }
         }
-        if drop {
-            let all =
-                Match::U32 { keys: vec![crate::tree::Key { offset: 0, value: 0, mask: 0 }], mark: None, indev: None };
-            let added = filters.add(Protocol::All, all, Target::Drop, None);
+        if let Some(rest) = rest {
+            let keys = vec![crate::tree::Key { offset: 0, value: 0, mask: 0 }];
+            let all = Match::U32 { keys, mark: None, indev: None };
+            let added = filters.add(Protocol::All, all, Target::Class(rest), None);
             wrong = wrong.or(added.err().map(|why| (0, why)));
         }
         if let Some((rule, why)) = wrong {

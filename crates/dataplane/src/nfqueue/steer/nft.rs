@@ -118,16 +118,51 @@ fn hold(steer: &Steer, word: &str) -> String {
     text + &format!("  {word} \"{interface}\"{only} queue num {queue}\n ")
 }
 
-/// A line for each flow table that has the interface.
+/// A line for each flow table that has the interface, or a device that carries its packets.
 pub fn flow_tables(interface: &str) -> Vec<String> {
     match run("nft", &["list", "flowtables"], "") {
-        Ok(text) => find_flow_tables(&text, interface),
+        Ok(text) => past(&text, interface),
         Err(_) => Vec::new(),
     }
 }
 
-/// The lines about flow tables in what nft has listed.
-pub fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
+/// The same, of what nft has listed.
+pub fn past(text: &str, interface: &str) -> Vec<String> {
+    if !text.contains("flowtable ") {
+        return Vec::new();
+    }
+    let links = run("ip", &["-o", "link", "show"], "").unwrap_or_default();
+    find_flow_tables(text, interface, &carriers(&links, interface))
+}
+
+/// An interface and the devices that carry its packets, as `ip -o link` lists them: the device
+/// below a VLAN, the ports of a bridge. Flow tables have these.
+fn carriers<'a>(links: &'a str, interface: &'a str) -> Vec<&'a str> {
+    let mut found = vec![interface];
+    let mut at = 0;
+    while let Some(upper) = found.get(at).copied() {
+        at += 1;
+        for line in links.lines() {
+            // `5: eth0.7@eth0: <BROADCAST,UP> mtu 1500 qdisc noqueue master br0 state UP …`
+            let mut words = line.split_whitespace();
+            let Some(name) = words.nth(1).map(|name| name.trim_end_matches(':')) else { continue };
+            let (name, below) = name.split_once('@').map_or((name, None), |(name, below)| (name, Some(below)));
+            let master = words.skip_while(|word| *word != "master").nth(1);
+            let carrier = if name == upper { below } else { master.filter(|master| *master == upper).map(|_| name) };
+            if let Some(carrier) = carrier
+                && !found.contains(&carrier)
+            {
+                found.push(carrier);
+            }
+        }
+    }
+    found
+}
+
+/// The lines about flow tables in what nft has listed that have one of the devices.
+fn find_flow_tables(text: &str, interface: &str, devices: &[&str]) -> Vec<String> {
+    // Nobody tells which device carries a PPPoE session, so any may.
+    let any = interface.starts_with("ppp");
     let (mut table, mut name, mut found) = ("", "", Vec::new());
     for line in text.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("table ") {
@@ -136,10 +171,11 @@ pub fn find_flow_tables(text: &str, interface: &str) -> Vec<String> {
             name = rest.trim_end_matches(" {");
         } else if line.starts_with("devices") {
             let words = line.split(|c: char| c.is_whitespace() || "{},=\"".contains(c));
-            if words.into_iter().any(|word| word == interface) {
+            let mut words = words.filter(|word| !word.is_empty()).skip(1);
+            if let Some(device) = words.find(|word| any || devices.contains(word)) {
                 found.push(format!(
                     "the flow table `{name}` (table {table}) carries packets of {interface} past the firewall's rules, \
-                     and so past altq; take {interface} out of it, or switch flow offloading off"
+                     and so past altq; take {device} out of it, or switch flow offloading off"
                 ));
             }
         }
@@ -206,9 +242,20 @@ mod tests {
          filter\n\t\tdevices = { eth0, \"lan1\" }\n\
                     \t\tflags offload\n\t}\n}\ntable ip other {\n\tflowtable g {\n\t\thook ingress priority 0\n\t\t\
                     devices = { eth01 }\n\t}\n}\n";
-        let found = find_flow_tables(text, "eth0");
+        let of = |interface: &str| find_flow_tables(text, interface, &[interface]);
+        let found = of("eth0");
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("`ft` (table inet fw4)"), "{found:?}");
-        assert_eq!((find_flow_tables(text, "lan1").len(), find_flow_tables(text, "eth").len()), (1, 0));
+        assert_eq!((of("lan1").len(), of("eth").len()), (1, 0));
+        // A VLAN, and a bridge with the VLAN as a port, as iproute2's `ip -o link` prints them.
+        let links = "2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT\n\
+                     5: eth0.7@eth0: <BROADCAST,UP> mtu 1500 qdisc noqueue master br0 state UP mode DEFAULT\n\
+                     6: br0: <BROADCAST,UP> mtu 1500 qdisc noqueue state UP mode DEFAULT\n";
+        assert_eq!(carriers(links, "br0"), ["br0", "eth0.7", "eth0"]);
+        assert_eq!(carriers(links, "eth0"), ["eth0"]);
+        let found = find_flow_tables(text, "br0", &carriers(links, "br0"));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("packets of br0") && found[0].contains("take eth0 out"), "{found:?}");
+        assert_eq!(of("pppoe-wan").len(), 2);
     }
 }

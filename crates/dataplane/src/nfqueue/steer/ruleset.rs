@@ -99,7 +99,7 @@ impl Ruleset {
 
     /// A line for each flow table that makes packets of the interface bypass all rules.
     pub fn flow_tables(&self, interface: &str) -> Vec<String> {
-        nft::find_flow_tables(&self.nft, interface)
+        nft::past(&self.nft, interface)
     }
 }
 
