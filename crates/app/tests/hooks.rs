@@ -186,3 +186,31 @@ fn ppp_sessions() {
     }
     hooks.running.end();
 }
+
+/// The end of a session that altq has not heard of must not look as if it was noted: a daemon may
+/// tell it again.
+#[test]
+fn an_end_without_an_answer_is_a_failure() {
+    let folder = std::env::temp_dir().join(format!("altq-hooks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // As the command where no altq answers.
+    let conf = folder.join("hooks.conf");
+    std::fs::write(&conf, "altq=false\ndown=down=1Mbit/s\nup=up=1Mbit/s\n").unwrap();
+    let session = ["ppp0", "none", "0", "10.64.0.1", "10.64.2.2", "02:00:00:00:00:07"];
+    let stop = [("USER_NAME", "bob"), ("ACCT_STATUS_TYPE", "Stop"), ("FRAMED_IP_ADDRESS", "10.64.2.2")];
+    let lease = [("LEASE4_ADDRESS", "10.64.2.2"), ("LEASE4_HWADDR", "02:00:00:00:00:07")];
+    /// A hook, its arguments and its environment.
+    type Call<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
+    let cases: [Call<'_>; 4] = [
+        ("accel-ppp/ip-down", &session, &[]),
+        ("pppd/ip-down", &session, &[]),
+        ("freeradius/altq", &[], &stop),
+        ("kea/altq", &["lease4_release"], &lease),
+    ];
+    for (name, arguments, environment) in cases {
+        let mut command = Command::new(hook(name));
+        command.args(arguments).env_clear().envs(environment.iter().copied()).env("ALTQ_HOOKS", &conf);
+        assert_eq!(command.status().unwrap().code(), Some(1), "{name}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -45,6 +45,18 @@ fn the_unit_starts_again_and_leaves_what_is_not_its_own() {
     }
 }
 
+/// A policy with errors must not keep altq from starting: it runs the last good one. And what ends
+/// is started again (supervise-daemon(8)).
+#[test]
+fn the_script_starts_again_whatever_the_policy_says() {
+    let text = std::fs::read_to_string(file("altq.openrc")).unwrap();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    for line in ["supervisor=\"supervise-daemon\"", "respawn_delay=1", "respawn_max=0"] {
+        assert!(lines.contains(&line), "{line}");
+    }
+    assert!(!lines.iter().any(|line| line.contains(" check ") || line.starts_with("command_background")));
+}
+
 /// Each of them runs a supervisor, with options that there are.
 #[test]
 fn the_files_run_a_supervisor() {

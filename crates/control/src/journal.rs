@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::fault::Fault;
 use crate::request::{self, BULK, Request, WRITE_LINE, Written};
+use crate::roster::{Failure, Report};
 use reservations::Reservations;
 
 pub use reservations::{gone, saved};
@@ -118,6 +119,18 @@ impl Journal {
         !self.reservations.is_empty()
     }
 
+    /// The subscribers of those sent to a new worker that it has refused, by its report. They no
+    /// longer exist, except those that a client has changed meanwhile.
+    fn refused(&mut self, sent: &[Written], report: &str) -> Vec<Failure> {
+        let failed = serde_json::from_str::<Report>(report).map(|report| report.failed).unwrap_or_default();
+        for one in sent.iter().filter(|one| failed.iter().any(|failure| failure.id == one.id)) {
+            if self.subscribers.get(&one.id) == Some(one) {
+                self.subscribers.remove(&one.id);
+            }
+        }
+        failed
+    }
+
     /// The subscribers of this list that still exist, as they are now.
     fn still(&self, ids: &[String]) -> Vec<Written> {
         ids.iter().filter_map(|id| self.subscribers.get(id)).cloned().collect()
@@ -132,31 +145,34 @@ pub fn locked(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
 /// Sends all changes of the journal to a new worker. That takes a while. Clients may change things
 /// meanwhile, so each change is sent as it is in the journal at that moment.
 ///
-/// # Errors
-/// The first fault. The rest is sent nevertheless, as long as the connection lasts.
-pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> Result<(), Fault> {
+/// Returns the subscribers that the worker has refused, and the first fault. The rest is sent
+/// nevertheless, as long as the connection lasts.
+pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> (Vec<Failure>, Result<(), Fault>) {
     let links: Vec<String> = locked(journal).rates.keys().cloned().collect();
     let ids: Vec<String> = locked(journal).subscribers.keys().cloned().collect();
-    let mut result = Ok(());
+    let (mut refused, mut result) = (Vec::new(), Ok(()));
+    // Subscribers first: a percentage is one of the policy's rate, not of one that was set.
+    for ids in ids.chunks(BULK) {
+        let subscribers = locked(journal).still(ids);
+        for part in parts(&subscribers) {
+            match client.ask("subscriber.set", &Part { subscribers: part }) {
+                Ok(report) => refused.extend(locked(journal).refused(part, &report)),
+                Err(fault) => result = result.and(Err(fault)),
+            }
+        }
+    }
     for link in &links {
         let rate = locked(journal).rates.get(link).copied();
         let Some(rate_bit_s) = rate else { continue };
         let asked = client.ask("link.set", &Rate { link, rate_bit_s });
         result = result.and(asked.map(drop));
     }
-    for ids in ids.chunks(BULK) {
-        let subscribers = locked(journal).still(ids);
-        for part in parts(&subscribers) {
-            let asked = client.ask("subscriber.set", &Part { subscribers: part });
-            result = result.and(asked.map(drop));
-        }
-    }
     // Clients cannot change reservations before these are restored.
     let reservations = locked(journal).reservations.clone();
     if !reservations.is_empty() {
         result = result.and(reservations.give(client));
     }
-    result
+    (refused, result)
 }
 
 /// Divides subscribers among as few requests as possible, because each request hands all rules to
@@ -205,6 +221,29 @@ mod tests {
         for part in parts(&large) {
             assert!(serde_json::to_string(&Part { subscribers: part }).unwrap().len() <= PART + 32);
         }
+    }
+
+    #[test]
+    fn who_is_refused_is_told_and_kept_no_longer() {
+        let mut journal = Journal::default();
+        journal.take(
+            br#"{"op":"subscriber.set","subscribers":[
+            {"id":"a","addr":["10.0.0.1"],"classes":[{"link":"down","rate_bit_s":1000}]},
+            {"id":"b","addr":["10.0.0.2"],"classes":[{"link":"down","rate_bit_s":1000}]},
+            {"id":"c","addr":["10.0.0.3"],"classes":[{"link":"down","rate_bit_s":1000}]}]}"#,
+        );
+        let sent = journal.still(&["a", "b", "c"].map(str::to_owned));
+        // A client changes c before the answer comes.
+        journal.take(
+            br#"{"op":"subscriber.set","subscribers":[
+            {"id":"c","addr":["10.0.0.9"],"classes":[{"link":"down","rate_bit_s":1000}]}]}"#,
+        );
+        let failed = |id: &str| Failure { id: id.to_owned(), error: Fault::refused("no room") };
+        let report = Report { done: 1, unchanged: 0, failed: vec![failed("b"), failed("c")] };
+        let told = journal.refused(&sent, &serde_json::to_string(&report).unwrap());
+        assert_eq!(told, report.failed);
+        assert_eq!(journal.subscribers.keys().collect::<Vec<&String>>(), ["a", "c"]);
+        assert!(journal.refused(&sent, "nonsense").is_empty());
     }
 
     #[test]

@@ -108,6 +108,8 @@ struct Work {
     rules: Vec<bool>,
     /// The sum of the guarantees below a class, by link and class, as far as it was asked for.
     sums: HashMap<(usize, ClassId), u128>,
+    /// Whether guarantees may be more than there is.
+    unbounded: bool,
 }
 
 /// A class to be made or changed.
@@ -177,16 +179,46 @@ impl Roster {
 
     /// Adds or changes these subscribers. A subscriber that is already like this is not changed.
     pub fn set(&mut self, subscribers: Vec<Subscriber>) -> (Report, Changes) {
+        self.set_all(subscribers, false)
+    }
+
+    /// Adds subscribers that a previous process had. They fit when they came, so their guarantees
+    /// are not added up again: since then the rate of a link may have become lower.
+    pub fn set_again(&mut self, subscribers: Vec<Subscriber>) -> (Report, Changes) {
+        self.set_all(subscribers, true)
+    }
+
+    fn set_all(&mut self, subscribers: Vec<Subscriber>, unbounded: bool) -> (Report, Changes) {
         let (mut report, mut work) = (Report::default(), Work::new(self.links.len()));
-        for subscriber in subscribers {
-            let id = subscriber.id.clone();
-            match self.set_one(subscriber, &mut work) {
-                Ok(true) => report.done += 1,
-                Ok(false) => report.unchanged += 1,
-                Err(error) => report.failed.push(Failure { id, error }),
+        work.unbounded = unbounded;
+        // One may take an address that another one gives up later in the request. So it is tried
+        // again after the others, as long as that helps.
+        let (mut rest, mut stuck) = (subscribers, false);
+        while !rest.is_empty() {
+            let open: HashSet<String> = rest.iter().map(|one| one.id.clone()).collect();
+            let (count, mut waiting) = (rest.len(), Vec::new());
+            for subscriber in rest {
+                if !stuck && self.waits(&subscriber, &open) {
+                    waiting.push(subscriber);
+                    continue;
+                }
+                let id = subscriber.id.clone();
+                match self.set_one(subscriber, &mut work) {
+                    Ok(true) => report.done += 1,
+                    Ok(false) => report.unchanged += 1,
+                    Err(error) => report.failed.push(Failure { id, error }),
+                }
             }
+            stuck = waiting.len() == count;
+            rest = waiting;
         }
         (report, self.finish(work))
+    }
+
+    /// True if one of these subscribers has an address that `asked` is to get.
+    fn waits(&self, asked: &Subscriber, open: &HashSet<String>) -> bool {
+        let owner = |prefix: &Prefix| self.owner(*prefix, &asked.id);
+        asked.addresses.iter().filter_map(owner).any(|owner| open.contains(owner))
     }
 
     /// Removes these subscribers. Names that do not exist are ignored.
@@ -304,7 +336,7 @@ impl Roster {
         let stays = |old: &ClassId| tree.link.spec.classes.get(*old as usize).is_some_and(|c| c.parent == parent);
         let own = old.filter(stays).and_then(|old| tree.link.guarantee(old)).unwrap_or_default();
         let sum = before.saturating_sub(u128::from(own.as_bit_s())) + u128::from(tree.guarantee(&spec).as_bit_s());
-        if let Some(whole) = tree.bound(parent).filter(|whole| sum > *whole && sum > before) {
+        if let Some(whole) = tree.bound(parent).filter(|whole| sum > *whole && sum > before && !work.unbounded) {
             let name = tree.link.class_name(parent);
             let message = format!("the classes below `{name}` would be guaranteed {sum} bit/s of its {whole} bit/s");
             return Err(Fault::refused(message).help("lower a guarantee, or write `overcommit` in the link"));
@@ -359,7 +391,7 @@ impl Roster {
 impl Work {
     fn new(links: usize) -> Work {
         let (steps, gone) = (vec![Vec::new(); links], vec![Vec::new(); links]);
-        Work { steps, gone, rules: vec![false; links], sums: HashMap::new() }
+        Work { steps, gone, rules: vec![false; links], sums: HashMap::new(), unbounded: false }
     }
 
     fn goes(&mut self, at: usize, class: ClassId) {

@@ -13,6 +13,7 @@ pub(crate) mod listen;
 mod live;
 mod memory;
 mod monitors;
+mod paper;
 mod reload;
 mod reservations;
 mod runs;
@@ -24,7 +25,7 @@ mod taps;
 #[cfg(feature = "experiments")]
 mod tool;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
@@ -50,6 +51,7 @@ use heart::{Told, Wire};
 use keep::Keep;
 use listen::{Opened, Wanted};
 use live::{Known, Live};
+use paper::Paper;
 
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -286,6 +288,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     // It must be opened before the worker is confined.
     let kept = args.worker_history.and_then(monitors::inherited);
     reservations::note_owner();
+    if args.worker.is_some() {
+        answers::note_supervisor();
+    }
     if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
         return Ok(exit);
     }
@@ -475,20 +480,23 @@ fn socket(args: &Args) -> Result<Option<Opened>, Exit> {
 }
 
 /// Prints the loops' snapshots until the loops end or the time is over, and reads the policy again
-/// after SIGHUP.
+/// after SIGHUP. An error means that the reader of the output has gone.
 fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Option<&Wire>) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
-    let mut out = io::stdout().lock();
+    let out = io::stdout().lock();
     let screen = if args.json || !out.is_terminal() {
         table::Screen::Plain
     } else {
         table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     };
+    let mut paper = Paper::new(out);
     let links = live.lock().names().len();
     // The number of snapshots since the last table.
     let mut news = 0;
     loop {
-        if hangup.seen() {
+        let asked = hangup.seen();
+        // A worker is sent the policy. SIGHUP may also come from somebody else.
+        if wire.map_or(asked, Wire::has_policy) {
             reload::reload(args, live, wire);
         }
         for line in running.said().try_iter() {
@@ -517,12 +525,14 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Opti
         news = 0;
         let shown: Vec<_> = shown.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         if args.json {
-            serde_json::to_writer(&mut out, &stat::of(&shown)).map_err(io::Error::from)?;
-            out.write_all(b"\n")?;
+            let mut counted = stat::of(&shown);
+            live.mark(&mut counted);
+            let mut line = serde_json::to_vec(&counted).map_err(io::Error::from)?;
+            line.push(b'\n');
+            paper.print(&line)?;
         } else {
             let last = shown.iter().all(|(_, snapshot)| snapshot.last);
-            out.write_all(table::draw(&shown, screen, last, output::width()).as_bytes())?;
+            paper.print(table::draw(&shown, screen, last, output::width()).as_bytes())?;
         }
-        out.flush()?;
     }
 }

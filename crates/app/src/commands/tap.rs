@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -91,25 +92,72 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(client) => client,
         Err(fault) => return Ok(fail("tap", &fault)),
     };
-    let new = !to_stdout && !args.file.exists();
-    let file: OwnedFd = if to_stdout {
-        io::stdout().as_fd().try_clone_to_owned().context("stdout cannot be used")?
+    let (file, place): (OwnedFd, Place) = if to_stdout {
+        (io::stdout().as_fd().try_clone_to_owned().context("stdout cannot be used")?, Place::There)
     } else {
-        File::create(&args.file).with_context(|| format!("{} cannot be written", args.file.display()))?.into()
+        open(&args.file).with_context(|| format!("{} cannot be written", args.file.display()))?
     };
     let fields = Begin { link, class, size_bytes: args.size, snaplen: args.snaplen };
     if let Err(fault) = client.ask_with("tap.begin", &fields, Some(file.as_fd())) {
-        if new {
-            let _ = std::fs::remove_file(&args.file);
-        }
+        place.leave();
         return Ok(fail("tap", &fault));
     }
+    place.take().with_context(|| format!("{} cannot be replaced", args.file.display()))?;
     // From now on only altq writes to the file.
     drop(file);
     Ok(match follow(&mut client, link, &watch, args.duration.map(Duration::from_nanos)) {
         Ok(tapped) => ended(&tapped),
         Err(fault) => fail("tap", &fault),
     })
+}
+
+/// Where the file of a tap is before the tap begins.
+enum Place {
+    /// Where it stays: it is no regular file, such as a pipe.
+    There,
+    /// Where it stays, but it was not there before.
+    New(PathBuf),
+    /// Beside a file that it replaces. That one keeps what it has if the tap is refused.
+    Beside(PathBuf, PathBuf),
+}
+
+impl Place {
+    /// The tap has begun.
+    fn take(&self) -> io::Result<()> {
+        match self {
+            Place::There | Place::New(_) => Ok(()),
+            Place::Beside(beside, file) => std::fs::rename(beside, file).inspect_err(|_| self.leave()),
+        }
+    }
+
+    /// The tap has not begun.
+    fn leave(&self) {
+        if let Place::New(made) | Place::Beside(made, _) = self {
+            let _ = std::fs::remove_file(made);
+        }
+    }
+}
+
+/// Opens the file of a tap.
+fn open(path: &Path) -> io::Result<(OwnedFd, Place)> {
+    let Ok(found) = std::fs::metadata(path) else {
+        return Ok((File::create(path)?.into(), Place::New(path.to_owned())));
+    };
+    // Who may not write to a file must not replace it either.
+    let there = File::options().write(true).open(path)?;
+    if !found.is_file() {
+        return Ok((there.into(), Place::There));
+    }
+    let path = path.canonicalize()?;
+    let mut beside = path.clone().into_os_string();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let place = Place::Beside(beside, path);
+    // Only root may give a file away. Otherwise it belongs to whoever taps.
+    let _ = fchown(&file, Some(found.uid()), Some(found.gid()));
+    file.set_permissions(found.permissions()).inspect_err(|_| place.leave())?;
+    Ok((file.into(), place))
 }
 
 /// Waits until the tap has ended. Asks it to end after `most`, or at a signal.
@@ -162,6 +210,8 @@ fn ended(tapped: &Tapped) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -170,6 +220,31 @@ mod tests {
         assert_eq!([read("10MB"), read("500 kB"), read("1GB")], [Some(10_000_000), Some(500_000), Some(1_000_000_000)]);
         assert_eq!([read("1500bytes"), read("64kbytes")], [Some(1500), Some(64_000)]);
         assert_eq!([read("MB"), read("-1MB"), read("1.5MB"), read("99999999999GB"), read("ten")], [None; 5]);
+    }
+
+    #[test]
+    fn a_file_keeps_what_it_has_until_the_tap_begins() {
+        let folder = std::env::temp_dir().join(format!("altq-tap-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (old, new) = (folder.join("old.pcap"), folder.join("new.pcap"));
+        std::fs::write(&old, "yesterday").unwrap();
+        let there = || std::fs::read_dir(&folder).unwrap().count();
+        let begin = |path: &Path| {
+            let (file, place) = open(path).unwrap();
+            File::from(file).write_all(b"today").unwrap();
+            place
+        };
+        begin(&old).leave();
+        begin(&new).leave();
+        assert_eq!((std::fs::read_to_string(&old).unwrap().as_str(), there()), ("yesterday", 1));
+        begin(&old).take().unwrap();
+        begin(&new).take().unwrap();
+        for file in [&old, &new] {
+            assert_eq!(std::fs::read_to_string(file).unwrap(), "today");
+        }
+        assert_eq!(there(), 2);
+        assert!(matches!(open(Path::new("/dev/null")).unwrap().1, Place::There));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -167,6 +167,31 @@ fn a_subscriber_gets_all_of_its_classes_or_none() {
 }
 
 #[test]
+fn an_address_goes_from_one_to_another_in_one_request() {
+    let mut world = World::new(10_000);
+    world.set(vec![usual("one", "10.0.0.1"), usual("two", "10.0.0.2"), usual("three", "10.0.0.3")]);
+    // Each takes what the next one gives up.
+    let next = vec![usual("one", "10.0.0.2"), usual("two", "10.0.0.3"), usual("three", "10.0.0.4")];
+    assert_eq!(counts(&world.set(next)), (3, 0, 0));
+    let taken = world.set(vec![usual("four", "10.0.0.4"), usual("five", "10.0.0.1")]);
+    assert_eq!((counts(&taken), taken.failed[0].id.as_str()), ((1, 0, 1), "four"));
+}
+
+#[test]
+fn those_that_were_there_come_again_even_if_they_no_longer_fit() {
+    let mut world = World::new(10_000);
+    // There are 80 Mbit/s.
+    let half = |id: &str, address: &str| subscriber(id, address, vec![place("down", None, Gets::Rate(50_000_000))]);
+    let both = vec![half("a", "10.0.0.1"), half("b", "10.0.0.2")];
+    assert_eq!(counts(&world.set(both.clone())), (1, 0, 1));
+    let (report, changes) = world.roster.set_again(both);
+    world.make(changes);
+    assert_eq!(counts(&report), (1, 1, 0), "{report:?}");
+    let report = world.set(vec![half("c", "10.0.0.3")]);
+    assert_eq!(counts(&report), (0, 0, 1), "the others must fit as before");
+}
+
+#[test]
 fn there_is_room_for_so_many_packets() {
     let mut world = World::new(120);
     // Without `queue` a class has room for 50 packets, in cbq and in htb.

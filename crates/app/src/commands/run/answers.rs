@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use altq_config::{Link, Path};
-use altq_control::document::{Changed, LinkStatus, Status, Subscribers, Text};
+use altq_control::document::{BYPASS, Changed, LinkStatus, Status, Subscribers, Text};
 use altq_control::journal::note;
 use altq_control::reply::{Body, body};
 use altq_control::request::{Form, Subscriber};
@@ -16,6 +16,7 @@ use altq_control::server::Service;
 use altq_control::{Code, Fault, Request};
 use altq_dataplane::{Error as LinkError, fits};
 use altq_engine::units::{Rate, SECOND};
+use rustix::process::getppid;
 
 use super::heart::Wire;
 use super::live::{Live, Shown, State};
@@ -89,7 +90,14 @@ impl Answers {
             drift.extend(self.live.seen(name));
             drift.extend(live.course.drift(name).cloned());
             drift.extend(live.set_beside(name));
-            Some(LinkStatus { name: name.to_owned(), path, state, since_s, reason: None, drift })
+            let name = name.to_owned();
+            Some(match self.live.unshaped(&name) {
+                Some(found) => {
+                    let (state, since_s) = (BYPASS.to_owned(), found.since.elapsed().as_secs());
+                    LinkStatus { name, path, state, since_s, reason: Some(found.reason), drift }
+                }
+                None => LinkStatus { name, path, state, since_s, reason: None, drift },
+            })
         };
         let mut status = Status::of(live.names().into_iter().filter_map(link).collect());
         status.confirm_pending_s = live.course.left().map(|left| left.div_ceil(SECOND));
@@ -108,7 +116,11 @@ impl Answers {
         }
         let links: Vec<_> = of.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         let made = match &form {
-            Form::Json => document(&stat::of(&links))?,
+            Form::Json => {
+                let mut counted = stat::of(&links);
+                self.live.mark(&mut counted);
+                document(&counted)?
+            }
             Form::Table { width } => {
                 let width = width.map_or(WIDTH, usize::from);
                 let text = table::draw(&links, table::Screen::Plain, false, Some(width));
@@ -192,6 +204,10 @@ impl Answers {
     fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
         let mut state = self.live.lock();
         let (what, (report, changes)) = match &request {
+            // What the supervisor sends was there before.
+            Request::SetSubscribers(subscribers) if SUPERVISOR.get() == Some(&peer.pid) => {
+                ("set again", state.roster.set_again(subscribers.clone()))
+            }
             Request::SetSubscribers(subscribers) => ("set", state.roster.set(subscribers.clone())),
             Request::DeleteSubscribers(ids) => ("gone", state.roster.delete(ids)),
             _ => return Err(Fault::usage("this is not about subscribers")),
@@ -253,6 +269,16 @@ impl Service for Answers {
 
     fn work(&mut self) {
         reservations::work(&self.live, self.wire.as_ref());
+    }
+}
+
+/// The process that supervises this worker.
+static SUPERVISOR: OnceLock<i32> = OnceLock::new();
+
+/// Notes which process supervises this worker.
+pub fn note_supervisor() {
+    if let Some(parent) = getppid() {
+        let _ = SUPERVISOR.set(parent.as_raw_nonzero().get());
     }
 }
 

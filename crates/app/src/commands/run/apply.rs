@@ -1,6 +1,7 @@
 //! Replaces the running policy by another one (docs/apply.md). `altq apply`, the commands that
 //! change one thing, SIGHUP, and taking a change back all do this.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use altq_config::{Language, Link, Path, Policy, differences, edit, print};
@@ -18,7 +19,7 @@ use altq_engine::units::{Nanos, SECOND};
 use super::answers::{document, who};
 use super::choose;
 use super::heart::Wire;
-use super::keep::{first_error, policy_of};
+use super::keep::{first_error, placed, policy_of};
 use super::live::{Live, State};
 use super::reservations::{carry_out, time};
 use super::runs;
@@ -26,6 +27,8 @@ use crate::commands::check::refused_by_kernel;
 
 /// How long altq waits before it tries again to take a change back.
 const AGAIN: Nanos = 10 * SECOND;
+/// The most warnings that the answer to a change has.
+const WARNINGS: usize = 20;
 
 /// A change that is asked for.
 struct Wanted {
@@ -140,14 +143,31 @@ fn edited(
     })?;
     let text = Text { text: changed, ..before.clone() };
     let policy = policy_of(&text).map_err(|failed| Fault::usage(first_error(&failed)))?;
+    let warnings = new_warnings(&before, &policy);
     let Safe { confirm_ns, guards } = safe;
     let (what, by, name) = (What::Edited, by(peer), text.name.clone());
     let (wait_ns, based) = (confirm_ns, Some(before));
     let wanted = Wanted { text, policy, link: None, evict: false, wait_ns, guards, what, by, based };
-    let made = make(live, wire, wanted)?;
+    let mut made = make(live, wire, wanted)?;
+    made.notes.extend(warnings);
     let state = live.lock();
     said(&state, &format!("{name} is edited"), &made, peer);
     Ok(applied(&state, made))
+}
+
+/// The warnings of an edited policy that it did not have before, each with its place. Whoever
+/// changes one thing has read the others when the policy was started.
+fn new_warnings(before: &Text, policy: &Policy) -> Vec<String> {
+    let before = policy_of(before).map(|policy| policy.warnings).unwrap_or_default();
+    let known: HashSet<&str> = before.iter().map(|found| found.message.as_str()).collect();
+    let new = policy.warnings.iter().filter(|found| !known.contains(found.message.as_str()));
+    let mut lines: Vec<String> = new.map(|found| format!("warning: {}", placed(found, &policy.sources))).collect();
+    let more = lines.len().saturating_sub(WARNINGS);
+    lines.truncate(WARNINGS);
+    if more > 0 {
+        lines.push(format!("and {more} more warnings: `altq check` prints them of the file that `altq save` writes"));
+    }
+    lines
 }
 
 /// `confirm`.
@@ -484,4 +504,54 @@ fn carry(live: &Live, wire: Option<&Wire>, state: &mut State, plan: Plan) -> Res
     carry_out(live, wire, done);
     let changed = if lines.is_empty() { set + usize::from(steps > 0) } else { lines.len() };
     Ok(Made { number: None, changed, lines, notes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one changed thing makes wrong is said; what was so before is not said again.
+    #[test]
+    fn a_change_of_one_thing_says_what_it_makes_wrong() {
+        let text = |text: String| Text { name: "p.altq".to_owned(), language: "native".to_owned(), text };
+        let of = |words: &str, rules: &str| {
+            format!(
+                "link wan {{ rate 10Mbit/s  scheduler cbq
+class a {{ {words} }}
+class b {{ borrow  default }}
+class idle {{ priority 1 }}
+{rules} }}"
+            )
+        };
+        let said = |after: String| {
+            let before = text(of("share 5%", "match dport 80 -> idle"));
+            new_warnings(&before, &policy_of(&text(after)).unwrap_or_else(|failed| panic!("{failed}")))
+        };
+        let rule = "match dport 80 -> idle  match dport 22 -> a";
+        assert_eq!(said(of("share 5%", rule)), [""; 0]);
+        let never = said(of("priority 3", rule));
+        assert_eq!(never.len(), 1, "{never:?}");
+        assert!(never[0].starts_with("warning: p.altq:2:") && never[0].contains("`a` never sends"), "{never:?}");
+        let shadowed = said(of("share 5%", "match all -> a  match dport 80 -> idle"));
+        assert!(shadowed.iter().any(|line| line.contains("this rule never decides")), "{shadowed:?}");
+        assert!(!shadowed.iter().any(|line| line.contains("`idle` never sends")), "{shadowed:?}");
+    }
+
+    #[test]
+    fn many_new_warnings_are_counted() {
+        let text = |first: &str| {
+            let rules: String = (1..=30).map(|port| format!("match dport {port} -> a\n")).collect();
+            let text = format!(
+                "link wan {{ rate 10Mbit/s  scheduler cbq
+class a {{ share 5% }}
+class b {{ borrow  default }}
+{first} {rules} }}"
+            );
+            Text { name: "p.altq".to_owned(), language: "native".to_owned(), text }
+        };
+        let after = policy_of(&text("match all -> b")).unwrap_or_else(|failed| panic!("{failed}"));
+        let said = new_warnings(&text(""), &after);
+        assert_eq!(said.len(), WARNINGS + 1);
+        assert!(said[WARNINGS].starts_with("and 10 more warnings"), "{said:?}");
+    }
 }

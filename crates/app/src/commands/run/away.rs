@@ -18,22 +18,23 @@ use super::listen::{Opened, peer};
 
 /// Answers clients while no worker shapes. Dropping it ends that.
 pub struct Away {
+    since: Instant,
     reason: Arc<Mutex<String>>,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Away {
-    /// Answers about these links, which are not shaped for `reason`. `closed`: whether packets of
-    /// those that altq itself executes do not pass.
+    /// Answers about these links, which are not shaped since a time, for a reason. `closed`:
+    /// whether packets of those that altq itself executes do not pass.
     ///
     /// # Errors
     /// Those of the socket, and of starting a thread.
-    pub fn start(socket: &Opened, links: &[Link], reason: &str, closed: bool) -> io::Result<Away> {
+    pub fn start(socket: &Opened, links: &[Link], (since, reason): (Instant, &str), closed: bool) -> io::Result<Away> {
         let stop = Stop::new()?;
         let reason = Arc::new(Mutex::new(reason.to_owned()));
         let names = links.iter().map(|link| (link.name.clone(), link.path().unwrap_or(By::Bridge))).collect();
-        let mut answers = AwayAnswers { names, since: Instant::now(), reason: reason.clone(), closed };
+        let mut answers = AwayAnswers { names, since, reason: reason.clone(), closed };
         let mut server = server(socket.listener.try_clone()?, socket.writers)?;
         let stopped = stop.clone();
         let work = move || {
@@ -42,7 +43,12 @@ impl Away {
             }
         };
         let thread = std::thread::Builder::new().name("altq control".to_owned()).spawn(work)?;
-        Ok(Away { reason, stop, thread: Some(thread) })
+        Ok(Away { since, reason, stop, thread: Some(thread) })
+    }
+
+    /// Since when the links are not shaped.
+    pub fn since(&self) -> Instant {
+        self.since
     }
 
     /// Changes the reason.
@@ -112,5 +118,31 @@ impl AwayAnswers {
         };
         let fault = Fault::new(Code::Failed, format!("{what}: {}", self.reason()));
         fault.help("ask again in a moment: `altq run` starts the next worker by itself")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use altq_config::{Language, parse_str};
+    use altq_control::client::{Client, NoFields};
+
+    use super::super::listen::{Wanted, open};
+    use super::*;
+
+    #[test]
+    fn the_time_without_a_worker_is_told_even_if_it_began_before() {
+        let path = std::env::temp_dir().join(format!("altq-away-{}.sock", std::process::id()));
+        let socket = open(&Wanted { path: &path, group: None, mode: 0o600 });
+        let socket = socket.unwrap_or_else(|problem| panic!("{}", problem.message));
+        let text = "link l { rate 1Mbit/s  scheduler fifo  class all { default } }";
+        let policy = parse_str(text, "p.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        let since = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
+        let away = Away::start(&socket, &policy.links, (since, "late"), false).unwrap();
+        let told = Client::connect(&path).and_then(|mut client| client.ask("status", &NoFields {}));
+        let status: Status = serde_json::from_str(&told.unwrap_or_else(|fault| panic!("{fault}"))).unwrap();
+        assert!(status.links[0].since_s >= 7 && status.links[0].state == BYPASS, "{status:?}");
+        assert_eq!(away.since(), since);
     }
 }

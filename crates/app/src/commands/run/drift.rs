@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use altq_config::{Link, Policy};
 use altq_control::client::Client;
@@ -30,6 +30,61 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// By link, what differs, one sentence each.
 pub type Found = BTreeMap<String, Vec<String>>;
+
+/// The end of a sentence about rules that are gone (`altq_dataplane::drift`).
+const UNSHAPED: &str = ", so it passes unshaped";
+
+/// What was found last.
+#[derive(Default)]
+pub struct Latest {
+    found: Found,
+    /// The links whose packets pass unshaped although their loops run.
+    unshaped: BTreeMap<String, Unshaped>,
+}
+
+/// Since when packets of a link pass unshaped, and why.
+#[derive(Clone, Debug)]
+pub struct Unshaped {
+    /// When it was found.
+    pub since: Instant,
+    /// Why.
+    pub reason: String,
+}
+
+impl Latest {
+    /// Takes what was found, and returns lines for the log.
+    pub fn take(&mut self, found: Found) -> Vec<String> {
+        let why = |lines: &Vec<String>| lines.iter().find_map(|line| line.strip_suffix(UNSHAPED)).map(str::to_owned);
+        let mut said = Vec::new();
+        self.unshaped.retain(|name, _| {
+            let still = found.get(name).and_then(why).is_some();
+            if !still {
+                said.push(format!("link {name}: packets are shaped again"));
+            }
+            still
+        });
+        for (name, lines) in &found {
+            // Once may be a program that has failed to list the rules.
+            let twice = self.found.get(name).and_then(why).is_some();
+            if let Some(reason) = why(lines).filter(|_| twice && !self.unshaped.contains_key(name)) {
+                said.push(format!("link {name}: packets pass unshaped: {reason}; a new start of altq sets them again"));
+                self.unshaped.insert(name.clone(), Unshaped { since: Instant::now(), reason });
+            }
+        }
+        self.found = found;
+        said
+    }
+
+    /// What differs in a link.
+    pub fn of(&self, link: &str) -> Vec<String> {
+        self.found.get(link).cloned().unwrap_or_default()
+    }
+
+    /// Since when packets of a link pass unshaped, and why; `None` if they do not.
+    pub fn unshaped(&self, link: &str) -> Option<Unshaped> {
+        self.unshaped.get(link).cloned()
+    }
+}
 
 /// The thread that checks. Dropping this ends it.
 pub struct Watch(Arc<Shared>);
@@ -221,6 +276,25 @@ mod tests {
     use altq_config::{Language, parse_str};
 
     use super::*;
+
+    #[test]
+    fn links_without_rules_pass_unshaped_and_that_is_said_once() {
+        let gone = "the rules that hand what leaves by eth0 to altq are gone, so it passes unshaped";
+        let found = |line: &str| Found::from([("wan".to_owned(), vec!["other".to_owned(), line.to_owned()])]);
+        let mut latest = Latest::default();
+        assert!(latest.take(found("the rules for what leaves by eth0 were changed: a")).is_empty());
+        assert!(latest.unshaped("wan").is_none());
+        assert!(latest.take(found(gone)).is_empty() && latest.unshaped("wan").is_none(), "once is not enough");
+        let said = latest.take(found(gone));
+        assert!(said.len() == 1 && said[0].starts_with("link wan: packets pass unshaped: the rules"), "{said:?}");
+        let first = latest.unshaped("wan").unwrap();
+        assert_eq!(first.reason, "the rules that hand what leaves by eth0 to altq are gone");
+        assert!(latest.take(found(gone)).is_empty(), "it is no news");
+        assert_eq!(latest.unshaped("wan").unwrap().since, first.since);
+        assert_eq!((latest.of("wan").len(), latest.of("lan").len()), (2, 0));
+        assert_eq!(latest.take(found("other")), ["link wan: packets are shaped again"]);
+        assert!(latest.unshaped("wan").is_none());
+    }
 
     #[test]
     fn a_policy_that_is_another_one_is_said_and_told_again_when_it_is_read() {

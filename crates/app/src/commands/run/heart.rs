@@ -196,6 +196,23 @@ impl Wire {
         self.say(format!("{} {number}\n", if taken { TAKEN } else { REFUSED }).as_bytes())
     }
 
+    /// Whether the supervisor has sent a policy. It does not wait for one.
+    pub fn has_policy(&self) -> bool {
+        let mut inbox = match self.from.try_lock() {
+            Ok(inbox) => inbox,
+            Err(TryLockError::Poisoned(inbox)) => inbox.into_inner(),
+            // Another thread reads, and a policy that comes meanwhile is kept.
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        while inbox.policies.is_empty() && inbox.has_more().unwrap_or(false) {
+            // If the supervisor is gone, this worker ends soon.
+            if inbox.read().is_err() {
+                return false;
+            }
+        }
+        !inbox.policies.is_empty()
+    }
+
     /// The policy that the supervisor has sent: the latest if there are several.
     ///
     /// # Errors
@@ -290,6 +307,29 @@ mod tests {
                 assert_eq!(names(link), names(read));
             }
         }
+    }
+
+    /// A SIGHUP that somebody else sends to the worker must not make it wait for a policy.
+    #[test]
+    fn whether_a_policy_was_sent_is_known_at_once() {
+        let (mut supervisor, worker) = UnixStream::pair().unwrap();
+        worker.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = File::from(OwnedFd::from(worker.try_clone().unwrap()));
+        let inbox = Inbox { from: BufReader::new(worker), policies: Vec::new(), answers: Vec::new(), asked: 0 };
+        let wire = Wire { to: Arc::new(Mutex::new(to)), from: Arc::new(Mutex::new(inbox)) };
+        let begun = std::time::Instant::now();
+        assert!(!wire.has_policy() && begun.elapsed() < PATIENCE);
+        let text = "link l { rate 1Mbit/s  scheduler fifo  class all { default } }";
+        let policy = parse_str(text, "p.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        let file = PolicyFile { file: "p.altq".into(), language: None };
+        let mut line = serde_json::to_vec(&Told::new(3, &file, &policy)).unwrap();
+        line.push(b'\n');
+        supervisor.write_all(&line).unwrap();
+        assert!(wire.has_policy() && wire.has_policy());
+        assert_eq!(wire.policy().unwrap().number, 3);
+        assert!(!wire.has_policy());
+        drop(supervisor);
+        assert!(!wire.has_policy());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use altq_config::{Failed, Language, Policy, Severity, load, parse_str, print};
+use altq_config::{Diagnostic, Failed, Language, Policy, Severity, Sources, load, parse_alone, print};
 use altq_control::change::disk::InFolder;
 use altq_control::change::{Answer, Ask, Changes, Clock, Start, Text};
 use altq_control::{Code, Fault};
@@ -147,25 +147,29 @@ fn name_of(file: &Path, link: Option<&str>) -> String {
 pub fn text_of(file: &PolicyFile, policy: &Policy) -> Text {
     let text = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
     let language = file.language.or_else(|| Language::of(&file.file, text)).unwrap_or(Language::Native);
-    let text = if policy.sources.texts.len() > 1 { print(policy).text } else { text.to_owned() };
+    let text = if policy.includes() { print(policy).text } else { text.to_owned() };
     Text { name: file.file.display().to_string(), language: language.name().to_owned(), text }
 }
 
-/// Reads a policy.
+/// Reads a policy. It is one text: a client may have sent it, and must not have this process open
+/// files that the client may not read.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn policy_of(text: &Text) -> Result<Policy, Box<Failed>> {
-    parse_str(&text.text, &text.name, text.language.parse().unwrap_or(Language::Native))
+    parse_alone(&text.text, &text.name, text.language.parse().unwrap_or(Language::Native))
 }
 
 /// The first error of a policy, in one line.
 pub fn first_error(failed: &Failed) -> String {
     let error = failed.diagnostics.iter().find(|found| found.severity == Severity::Error);
-    error.map_or_else(String::new, |error| {
-        let (line, column) = failed.sources.line_column(error.span);
-        format!("{}:{line}:{column}: {}", failed.sources.path(error.span.source).display(), error.message)
-    })
+    error.map_or_else(String::new, |error| placed(error, &failed.sources))
+}
+
+/// A finding in one line: its place, and what is wrong.
+pub fn placed(found: &Diagnostic, sources: &Sources) -> String {
+    let (line, column) = sources.line_column(found.span);
+    format!("{}:{line}:{column}: {}", sources.path(found.span.source).display(), found.message)
 }
 
 /// Reads the policy file at the start of the command, and what is kept about it. `None`, after a
@@ -236,6 +240,21 @@ fn returns(args: &Args, from: &Text, to: &Text, tuning: Tuning) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Workers and clients hand over one text. It names no files, not even some that do not exist.
+    #[test]
+    fn a_policy_as_text_includes_nothing() {
+        let written = "include \"nothing-*.altq\"
+            link l { rate 1Mbit/s  scheduler cbq  class x { share 5%  default } }";
+        let path = "/no-such-folder/p.altq";
+        let policy = altq_config::parse_str(written, path, Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        let text = text_of(&PolicyFile { file: PathBuf::from(path), language: None }, &policy);
+        assert!(!text.text.contains("include"), "{}", text.text);
+        assert!(policy_of(&text).is_ok());
+        let sent = Text { text: written.to_owned(), ..text };
+        let failed = policy_of(&sent).unwrap_err();
+        assert!(first_error(&failed).contains("includes no files"), "{failed}");
+    }
 
     #[test]
     fn each_policy_file_has_a_file_of_its_own() {

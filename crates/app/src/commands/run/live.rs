@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use altq_config::{Link, Policy};
 use altq_control::change::Text;
+use altq_control::document::BYPASS;
 use altq_control::request::Place;
 use altq_control::roster::{Changes, Roster};
+use altq_control::stat::Stat;
 use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
@@ -19,7 +21,7 @@ use altq_engine::spec::SpecError;
 use altq_engine::units::Nanos;
 
 use super::course::Course;
-use super::drift::{self, Files, Found, Watch};
+use super::drift::{self, Files, Found, Latest, Unshaped, Watch};
 use super::keep::Keep;
 use super::monitors::Monitors;
 use super::shaped::Shaped;
@@ -36,7 +38,7 @@ pub struct Live {
     /// When the loops were started.
     pub since: Instant,
     /// What differs from the policy, as found by the thread or the supervisor that checks.
-    seen: Arc<Mutex<Found>>,
+    seen: Arc<Mutex<Latest>>,
     /// The thread that checks; `None`: a supervisor checks, or nobody.
     watch: OnceLock<Watch>,
     /// Where it is kept which policy runs.
@@ -108,7 +110,7 @@ impl Live {
     pub fn watch(&self, policy: &Policy, links: &[&Link]) -> io::Result<()> {
         if self.watch.get().is_none() {
             let seen = self.seen.clone();
-            let tell = move |found| *seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            let tell = move |found| see(&seen, found);
             let watch = Watch::start(tell)?;
             watch.shapes(&drift::files(policy), links.iter().copied());
             let _ = self.watch.set(watch);
@@ -125,12 +127,25 @@ impl Live {
 
     /// Takes the differences that a supervisor has found.
     pub fn see(&self, found: Found) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        see(&self.seen, found);
     }
 
     /// The differences that were found for a link.
     pub fn seen(&self, link: &str) -> Vec<String> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(link).cloned().unwrap_or_default()
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).of(link)
+    }
+
+    /// Since when packets of a link pass unshaped although its loop runs, and why; `None` if they
+    /// do not.
+    pub fn unshaped(&self, link: &str) -> Option<Unshaped> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).unshaped(link)
+    }
+
+    /// Writes into a document which links are not shaped.
+    pub fn mark(&self, stat: &mut Stat) {
+        for link in stat.links.iter_mut().filter(|link| self.unshaped(&link.name).is_some()) {
+            link.state = BYPASS.into();
+        }
     }
 
     /// Locks the state. If a thread panicked while it had the lock, the state is still consistent.
@@ -171,6 +186,14 @@ impl Live {
     /// Access to the loops.
     pub fn reach(&self) -> &Reach {
         &self.reach
+    }
+}
+
+/// Takes what was found, and prints what is new.
+fn see(seen: &Mutex<Latest>, found: Found) {
+    let said = seen.lock().unwrap_or_else(PoisonError::into_inner).take(found);
+    for line in said {
+        eprintln!("altq run: {line}");
     }
 }
 

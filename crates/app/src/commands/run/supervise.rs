@@ -389,16 +389,15 @@ impl Supervisor<'_> {
             eprintln!("altq run: {error}");
         }
         // The thread that answers meanwhile must answer about the links of the new policy.
-        if self.away.take().is_some()
-            && let Some(bypass) = self.watch.bypass()
-        {
-            self.away = self.answer_meanwhile(&bypass.reason);
+        let since = self.away.take().map(|away| away.since());
+        if let (Some(since), Some(bypass)) = (since, self.watch.bypass()) {
+            self.away = self.answer_meanwhile(&bypass.reason, since);
         }
     }
 
-    /// Answers on the control socket while no worker does.
-    fn answer_meanwhile(&self, reason: &str) -> Option<Away> {
-        let away = Away::start(self.socket?, &self.known.links, reason, self.args.fail.is_closed());
+    /// Answers on the control socket while no worker does, which began at `since`.
+    fn answer_meanwhile(&self, reason: &str, since: Instant) -> Option<Away> {
+        let away = Away::start(self.socket?, &self.known.links, (since, reason), self.args.fail.is_closed());
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
@@ -479,9 +478,19 @@ impl Supervisor<'_> {
             return;
         }
         let journal = self.journal.clone();
-        let work = move || match Client::connect(&path).and_then(|mut client| give(&journal, &mut client)) {
-            Ok(()) => eprintln!("altq run: the changes since the start are made again"),
-            Err(fault) => eprintln!("altq run: not all changes since the start could be made again: {fault}"),
+        let work = move || {
+            let (refused, given) = match Client::connect(&path) {
+                Ok(mut client) => give(&journal, &mut client),
+                Err(fault) => (Vec::new(), Err(fault)),
+            };
+            for one in &refused {
+                eprintln!("altq run: subscriber {} is not there any more: {}", one.id, one.error);
+            }
+            match given {
+                Ok(()) if refused.is_empty() => eprintln!("altq run: the changes since the start are made again"),
+                Ok(()) => eprintln!("altq run: the other changes since the start are made again"),
+                Err(fault) => eprintln!("altq run: not all changes since the start could be made again: {fault}"),
+            }
         };
         if let Err(error) = std::thread::Builder::new().name("altq journal".to_owned()).spawn(work) {
             eprintln!("altq run: the changes since the start are lost: {error}");
@@ -515,7 +524,7 @@ impl Supervisor<'_> {
         self.manager.tell(&format!("STATUS={what}: {told}"));
         match &self.away {
             Some(away) => away.tell(&told),
-            None => self.away = self.answer_meanwhile(&told),
+            None => self.away = self.answer_meanwhile(&told, Instant::now()),
         }
     }
 

@@ -92,12 +92,13 @@ fn below(link: &Link, class: &str) -> Result<Vec<bool>, Fault> {
         return Err(fault.help("`altq stat` lists them"));
     };
     let mut found = vec![false; link.spec.classes.len()];
-    // Parents come before their children.
-    for (at, of) in link.spec.classes.iter().enumerate() {
-        let inside = at == top as usize || at > 0 && found.get(of.parent as usize).is_some_and(|inside| *inside);
-        if let Some(found) = found.get_mut(at) {
-            *found = inside;
+    // In a link that was changed while it runs a class may stand before its parent.
+    let (children, mut open) = (link.children(), vec![top]);
+    while let Some(class) = open.pop() {
+        if let Some(found) = found.get_mut(class as usize) {
+            *found = true;
         }
+        open.extend(children.get(class as usize).into_iter().flatten());
     }
     Ok(found)
 }
@@ -140,5 +141,21 @@ mod tests {
         assert_eq!([names("a"), names("b"), names("d")], [vec!["a", "b", "c"], vec!["b"], vec!["d"]]);
         assert_eq!(names("l").len(), 5, "the link itself is the class above all");
         assert!(below(link, "e").is_err() && below(link, "").is_err());
+    }
+
+    /// A change may give a class the lowest free number, and then move a class with a lower one
+    /// below it.
+    #[test]
+    fn a_class_that_stands_before_its_parent_is_tapped_with_it() {
+        let text = "link l { rate 1Mbit/s  scheduler cbq
+            class a { share 20% }  class b { share 30% }  class c { share 50%  default } }";
+        let policy = parse_str(text, "p.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        let mut link = policy.links[0].clone();
+        let at = |name: &str| link.class(name).unwrap();
+        let (a, b, c) = (at("a"), at("b"), at("c"));
+        link.spec.classes[a as usize].parent = b;
+        link.spec.classes[b as usize].parent = c;
+        let inside = below(&link, "c").unwrap();
+        assert!([a, b, c].iter().all(|class| inside[*class as usize]) && !inside[0]);
     }
 }
