@@ -86,6 +86,7 @@ impl Routes for Way {
 fn node() -> Node {
     let interface = |id: u32| Interface {
         id,
+        name: format!("eth{id}"),
         addresses: vec![[10, 0, id as u8, 1].into()],
         mtu: 1500,
         refresh_ms: 30_000,

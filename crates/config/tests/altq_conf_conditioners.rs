@@ -280,6 +280,20 @@ fn two_buckets_are_a_two_rate_marker() {
     assert!(green <= most && green > 0.5 * most, "{green} of {most}");
 }
 
+/// A conditioner without buckets may stand in a meter by its name: it is the same as what it does.
+#[test]
+fn conditioners_without_buckets_in_a_meter() {
+    let classes = |inner: &str| {
+        let policy = parse(&format!(
+            "interface em0\nconditioner em0 low <mark 0x28>\nconditioner em0 gone <drop>\nconditioner em0 on <pass>\n\
+             conditioner em0 x <trtcm 3M 32K 10M 64K {inner} colorblind>\nfilter em0 x 0 0 0 0 17\n"
+        ));
+        format!("{:?}", policy.links[0].spec.classes)
+    };
+    let named = classes("<conditioner on><conditioner low><conditioner gone>");
+    assert_eq!(named, classes("<pass><mark 0x28><drop>"));
+}
+
 /// A discipline for what an interface sends, and conditioners for what arrives there: two links. A
 /// filter is for a class, or else for a conditioner of that name.
 #[test]

@@ -350,6 +350,23 @@ fn lines_that_set_defaults() {
     }
 }
 
+/// altqd took these limits. They hold back what is shared, not what goes by real-time curve, and no
+/// class gets more than the interface has.
+#[test]
+fn upper_limits_that_altqd_took() {
+    for (words, code, limit) in [
+        ("[RT 1M 10 500K] ulimit 2M", "no-effect", None),
+        ("pshare 30 ulimit 20M", "no-effect", None),
+        ("bandwidth 3M ulimit 2M", "limit-below-realtime", line(3_000_000)),
+    ] {
+        let text = format!(
+            "interface em0 bandwidth 10M hfsc\nclass hfsc em0 a root pshare 20 default\nclass hfsc em0 b root {words}\n"
+        );
+        let policy = parse(&text);
+        assert_eq!((codes(&policy), curve(&policy.links[0], "b", "upperlimit")), (vec![code], limit), "{words}");
+    }
+}
+
 /// Both classes of the example always have packets. Link sharing is 60 to 20, so of 100 Mbit/s
 /// `bulk` has 75 and `video` 25; alone `video` has its upper limit, 40.
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use altq_rsvp::node::{Event, Prefix, ProxyError, Refusal, Route};
+use altq_rsvp::node::{Event, Prefix, ProxyError, Refusal, Route, Transmit};
 use altq_rsvp::wire::{
     Adspec, ErrorSpec, Flow, Flowspec, Hop, HopOffer, Message, Path, Resv, ResvErr, Style, Tspec, encode,
 };
@@ -37,6 +37,29 @@ fn a_path_is_answered_for_its_receiver() {
     assert!(sent.iter().all(|transmit| matches!(read(transmit), Message::Resv(_))) && sent.len() >= 2);
     assert!(router.path_tear(session(5004), sender(4000)).is_empty());
     assert_eq!((router.node.sessions(), router.node.next_timeout()), (0, None));
+}
+
+/// What an application has asked for at a proxy stays when the sender's traffic changes.
+#[test]
+fn a_path_leaves_what_an_application_asked_for() {
+    let mut router = proxy();
+    router.path(session(5004), sender(4000), tspec(62_500.0, 10_000.0));
+    let (filters, asked) = ([sender(4000)], (tspec(50_000.0, 10_000.0), false));
+    let world = &mut router.around.world();
+    router.node.reserve(0, world, session(5004), (Style::Fixed, &filters), asked).unwrap();
+    let sent = router.sent();
+    let Message::Resv(resv) = read(&sent[0]) else { panic!("{sent:?}") };
+    let fifty = Flowspec::ControlledLoad(tspec(50_000.0, 10_000.0));
+    assert_eq!((sent.len(), &resv.flows[0].flowspec), (1, &fifty));
+    let sent = router.path(session(5004), sender(4000), tspec(70_000.0, 10_000.0));
+    assert!(sent.is_empty(), "{sent:?}");
+    assert_eq!(router.node.reservations()[0].asked.rate, 50_000.0);
+    // Given up, it is the Path that says what is asked for, when that changes next.
+    assert!(router.node.release(router.now, &mut router.around.world(), session(5004)));
+    router.sent();
+    let sent = router.path(session(5004), sender(4000), tspec(80_000.0, 10_000.0));
+    let Message::Resv(resv) = read(&sent[0]) else { panic!("{sent:?}") };
+    assert_eq!(resv.flows[0].flowspec, Flowspec::ControlledLoad(tspec(80_000.0, 10_000.0)));
 }
 
 /// The packets that a receiver asks for are no larger than the path carries, which its Adspec says,
@@ -142,6 +165,56 @@ fn a_reservation_for_a_receiver() {
     let sent = router.sent();
     assert!(matches!(read(&sent[0]), Message::ResvTear(_)), "{sent:?}");
     assert!(!router.node.release(0, &mut router.around.world(), session));
+}
+
+/// A path that goes elsewhere takes along what was asked for here: nothing else would end it. When
+/// it ends here again, that is told, so that it can be asked for again.
+#[test]
+fn a_receivers_request_goes_with_its_path() {
+    let mut router = Router::plain();
+    router.around.routes.to.insert(ip("10.0.2.2"), Route::Local);
+    let (session, filters) = (session(5004), [sender(4000)]);
+    router.path(session, sender(4000), tspec(62_500.0, 10_000.0));
+    let asked = (tspec(50_000.0, 10_000.0), false);
+    router.node.reserve(0, &mut router.around.world(), session, (Style::Fixed, &filters), asked).unwrap();
+    assert_eq!((router.sent().len(), router.node.reservations().len()), (1, 1));
+    router.around.routes.to.insert(ip("10.0.2.2"), Route::Interface(OUT));
+    router.node.routes_changed(router.now, &mut router.around.world());
+    let sent = router.until(2 * S);
+    let tears = |transmit: &Transmit| transmit.interface == IN && matches!(read(transmit), Message::ResvTear(_));
+    assert!(sent.iter().any(tears), "{sent:?}");
+    assert!(router.node.reservations().is_empty());
+    router.events.clear();
+    router.around.routes.to.insert(ip("10.0.2.2"), Route::Local);
+    router.node.routes_changed(router.now, &mut router.around.world());
+    router.until(4 * S);
+    assert!(router.events.iter().any(|event| matches!(event, Event::Path { .. })), "{:?}", router.events);
+}
+
+/// A Path for whose reservation there is no room is refused to its sender, once, and answered by a
+/// later refresh when there is room. The limit of a neighbour is none of a receiver's here.
+#[test]
+fn a_path_without_room_is_answered_later() {
+    let mut config = config();
+    config.receiver_proxy = vec![Prefix { address: ip("10.0.2.0"), length: 24 }];
+    (config.limits.reservations, config.limits.reservations_of_neighbour) = (2, 1);
+    let mut router = Router::new(config, 1e6);
+    let path = |router: &mut Router, port: u16| router.path(session(port), sender(4000), tspec(1_000.0, 1_000.0));
+    for port in [5004, 5005] {
+        assert!(matches!(read(&path(&mut router, port)[0]), Message::Resv(_)));
+    }
+    let sent = path(&mut router, 5006);
+    let Message::PathErr(error) = read(&sent[0]) else { panic!("{sent:?}") };
+    assert_eq!((sent.len(), error.error.code, error.error.node), (1, 23, ip("10.0.1.2")));
+    assert!(path(&mut router, 5006).is_empty(), "it was told");
+    assert_eq!(router.refused(Refusal::Limit), 2);
+    router.path_tear(session(5004), sender(4000));
+    let sent = path(&mut router, 5006);
+    assert!(matches!(read(&sent[0]), Message::Resv(_)), "{sent:?}");
+    // What was given up stays so until the sender's traffic changes.
+    assert!(router.node.release(router.now, &mut router.around.world(), session(5006)));
+    router.sent();
+    assert!(path(&mut router, 5006).is_empty());
 }
 
 #[test]

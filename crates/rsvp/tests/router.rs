@@ -50,7 +50,7 @@ fn a_resv_makes_a_reservation() {
     router.hear(IN, "10.0.1.1", "10.0.2.2", &hex(PATH));
     let sent = router.hear(OUT, "10.0.12.2", "10.0.12.1", &hex(RESV_FF));
     let held = router.around.ledger.held.clone();
-    let (held, until) = &held["rsvp:10.0.2.2/17/5004/10.0.1.1/4000#7"];
+    let (held, until) = &held["rsvp:10.0.2.2/17/5004/10.0.1.1/4000#eth7"];
     // 62,500 bytes/s are 500 kbit/s.
     assert_eq!((held.rate_bit_s(), held.burst_bytes(), held.peak_bit_s()), (500_000, 10_000, None));
     assert_eq!((held.owner.as_str(), held.interface), ("rsvp:10.0.12.2", OUT));
@@ -86,7 +86,7 @@ fn what_traffic_control_has_lost_is_asked_for_again() {
     assert_eq!(router.node.reinstall(router.now, &mut router.around.world(), &|_| false), 1);
     assert!(router.sent().is_empty(), "the neighbours need not know");
     assert_eq!(router.around.ledger.calls["add"], 2);
-    assert!(router.around.ledger.held.contains_key("rsvp:10.0.2.2/17/5004/10.0.1.1/4000#7"));
+    assert!(router.around.ledger.held.contains_key("rsvp:10.0.2.2/17/5004/10.0.1.1/4000#eth7"));
     router.around.ledger.held.clear();
     router.around.ledger.capacity = 1000.0;
     assert_eq!(router.node.reinstall(router.now, &mut router.around.world(), &|_| false), 1);
@@ -171,7 +171,7 @@ fn shared_reservations() {
     let sent = router.path(session(5004), sender(4002), tspec(20_000.0, 5_000.0));
     assert_eq!(router.rates(OUT), [50_000.0_f32]);
     let held = router.around.ledger.held.values().next().unwrap().0.clone();
-    assert_eq!((held.flows.len(), held.police.merge, held.key.as_str()), (3, true, "rsvp:10.0.2.2/17/5004#7"));
+    assert_eq!((held.flows.len(), held.police.merge, held.key.as_str()), (3, true, "rsvp:10.0.2.2/17/5004#eth7"));
     // The new sender's Path goes on, and the previous hop is asked for all three.
     let asked: Vec<_> = sent.iter().filter(|transmit| transmit.interface == IN).collect();
     let Message::Resv(resv) = read(asked[0]) else { panic!() };
@@ -244,6 +244,35 @@ fn a_flapping_reservation() {
     assert_eq!(router.around.ledger.calls["modify"], 1);
 }
 
+/// The wish for a confirmation of a change that waits goes upstream with that change (RFC 2205
+/// 2.6). A refresh without the wish, while it waits, does not take it back.
+#[test]
+fn a_change_that_waits_keeps_its_wish() {
+    let mut router = Router::plain();
+    router.path(session(5004), sender(4000), tspec(1e6, 10_000.0));
+    let ask = |router: &mut Router, rate: f32, confirm: Option<std::net::IpAddr>| {
+        let flow = Flow { flowspec: Flowspec::ControlledLoad(tspec(rate, 10_000.0)), filters: vec![sender(4000)] };
+        let resv = Resv {
+            session: session(5004),
+            hop: Hop { address: ip("10.0.12.2"), handle: OUT },
+            refresh_ms: support::router::R,
+            confirm,
+            scope: Vec::new(),
+            style: Style::Fixed,
+            flows: vec![flow],
+            passed_on: Vec::new(),
+        };
+        router.hear(OUT, "10.0.12.2", "10.0.12.1", &encode(&Message::Resv(resv), 64).unwrap())
+    };
+    assert_eq!(resv_of(&ask(&mut router, 10_000.0, None)).confirm, None);
+    router.now = S / 2;
+    assert!(ask(&mut router, 20_000.0, Some(ip("10.0.2.2"))).is_empty());
+    assert!(ask(&mut router, 20_000.0, None).is_empty());
+    let sent = router.until(S);
+    assert_eq!(router.rates(OUT), [20_000.0_f32]);
+    assert_eq!(resv_of(&sent).confirm, Some(ip("10.0.2.2")));
+}
+
 /// Local repair (RFC 2205 3.6): W = 2 s after the route has changed the Path goes the new way. The
 /// reservation upstream stays until the new one is there.
 #[test]
@@ -275,7 +304,26 @@ fn local_repair() {
     assert_eq!(router.node.paths()[0].outgoing, None);
 }
 
-/// The sender comes by another previous hop: the Resv goes there at once (RFC 2205 3.6).
+/// The route leads to another router by the same interface: the Path goes there as soon (RFC 2205
+/// 3.6).
+#[test]
+fn local_repair_to_another_router_of_the_same_network() {
+    let mut router = reserved();
+    router.now = 5 * S;
+    router.around.routes.to.insert(ip("10.0.2.2"), Route::Gateway(OUT, ip("10.0.12.3")));
+    router.node.routes_changed(router.now, &mut router.around.world());
+    assert!(router.until(7 * S - 1).is_empty());
+    let sent = router.until(7 * S);
+    assert!(matches!(read(only(&sent)), Message::Path(_)));
+    assert_eq!((only(&sent).interface, router.rates(OUT)), (OUT, vec![62_500.0_f32]));
+    // The same route again is no change.
+    router.node.routes_changed(router.now, &mut router.around.world());
+    assert!(router.until(router.now + 3 * S).is_empty());
+}
+
+/// The sender comes by another previous hop: the Resv goes there at once (RFC 2205 3.6). The old
+/// one is not told: what it has times out (RFC 2205 2.3). It may still send Paths until then, and
+/// with each of them a tear would go to the hop that is in use.
 #[test]
 fn a_new_previous_hop_gets_its_resv_at_once() {
     let mut config = support::router::config();
@@ -292,13 +340,19 @@ fn a_new_previous_hop_gets_its_resv_at_once() {
     let resv = sent.iter().find(|transmit| transmit.destination == ip("10.0.1.9")).unwrap();
     let Message::Resv(resv) = read(resv) else { panic!() };
     assert_eq!(resv.hop, Hop { address: ip("10.0.1.2"), handle: 11 });
-    // The new hop is asked before the old one is told.
-    let at = |to: &str| sent.iter().position(|transmit| transmit.destination == ip(to)).unwrap();
-    assert!(at("10.0.1.9") < at("10.0.1.1"), "{sent:?}");
-    assert!(matches!(read(&sent[at("10.0.1.1")]), Message::ResvTear(_)));
+    let tears = |sent: &[Transmit]| sent.iter().any(|transmit| matches!(read(transmit), Message::ResvTear(_)));
+    assert!(!tears(&sent), "{sent:?}");
     // A tear of the old hop tears nothing.
     router.path_tear(session(5004), sender(4000));
     assert_eq!(router.rates(OUT), [62_500.0_f32]);
+    // A Path that the old hop sends late asks it again, and leaves the new one what it has.
+    let sent = router.path(session(5004), sender(4000), tspec(62_500.0, 10_000.0));
+    assert!(sent.iter().any(|transmit| transmit.destination == ip("10.0.1.1")), "{sent:?}");
+    assert!(!tears(&sent), "{sent:?}");
+    assert_eq!(router.rates(OUT), [62_500.0_f32]);
+    // The receiver gives up: the hop by which Paths came last is told.
+    let sent = router.resv_tear(OUT, session(5004), Style::Fixed, &[sender(4000)]);
+    assert!(tears(&sent) && only(&sent).destination == ip("10.0.1.1"), "{sent:?}");
 }
 
 /// Traffic control was restarted: the next refresh makes the reservation again.

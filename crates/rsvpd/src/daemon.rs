@@ -68,6 +68,7 @@ impl Routes for Ways {
     fn route(&mut self, to: IpAddr) -> Route {
         match self.0.way(to) {
             Way::Interface(index) => Route::Interface(index),
+            Way::Gateway(index, gateway) => Route::Gateway(index, gateway),
             Way::Local => Route::Local,
             Way::Nowhere => Route::Nowhere,
         }

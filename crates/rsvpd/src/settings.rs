@@ -112,6 +112,7 @@ impl Settings {
     pub fn config(&self, present: &[Present], first_sequence: u64) -> Config {
         let interface = |(listed, present): (&Listed, &Present)| Interface {
             id: present.index,
+            name: listed.name.clone(),
             addresses: present.addresses.clone(),
             mtu: present.mtu,
             refresh_ms: listed.refresh_ms,
@@ -364,6 +365,19 @@ mod tests {
         let limits = settings.limits;
         assert_eq!((limits.sessions, limits.known, limits.repair_ns, limits.k), (50, (100, 200), 500_000_000, 3));
         assert!(settings.receiver_proxy[0].contains(IpAddr::from([10, 0, 2, 9])));
+    }
+
+    #[test]
+    fn an_interface_keeps_its_name_when_its_number_is_another() {
+        let settings = read(WHOLE).unwrap();
+        let named = |first: u32| {
+            let present = |index: u32| Present { index, mtu: 1500, addresses: vec![IpAddr::from([192, 0, 2, 1])] };
+            let config = settings.config(&[present(first), present(first + 1)], 1);
+            let named = config.interfaces.iter().map(|interface| (interface.id, interface.name.clone()));
+            named.collect::<Vec<(u32, String)>>()
+        };
+        assert_eq!(named(3), [(3, "eth0".to_owned()), (4, "eth1".to_owned())]);
+        assert_eq!(named(8), [(8, "eth0".to_owned()), (9, "eth1".to_owned())]);
     }
 
     #[test]

@@ -202,6 +202,10 @@ impl<'a> File<'a> {
                     self.error("unknown-class", place, format!("there is no conditioner `{name}`"), help);
                 }
                 if path != Path::ROOT {
+                    // Without buckets there is nothing that would be there twice.
+                    if let Some(action) = class.and_then(|class| self.without_buckets(at, class)) {
+                        return Some(action);
+                    }
                     let message = "a conditioner inside another one would have its buckets twice";
                     let help = Some(format!("write the actions of `{name}` in its place"));
                     self.error("not-built", place, message, help);
@@ -215,6 +219,17 @@ impl<'a> File<'a> {
                 self.error("unknown-word", span, format!("a conditioner has no action `{word}`"), help);
                 None
             }
+        }
+    }
+
+    /// What a conditioner does with every packet, if it has no meter.
+    fn without_buckets(&self, at: usize, class: usize) -> Option<Action> {
+        let settings = &self.interfaces[at].classes.get(class)?.settings;
+        match (settings.choice("meter"), settings.get("meter green")) {
+            (None, _) => Some(Action::Pass),
+            (Some("all"), Some(Value::Choice("drop"))) => Some(Action::Drop),
+            (Some("all"), Some(Value::Int(dscp))) => Some(Action::Mark(dscp)),
+            _ => None,
         }
     }
 

@@ -227,6 +227,51 @@ impl File<'_> {
         true
     }
 
+    /// An upper limit in the words of the native language, which refuses some that altqd took: one
+    /// holds back what is shared, not what goes by real-time curve. `None` if it has no effect.
+    /// What differs from what is written is said by a warning.
+    fn upper_limit(
+        &mut self,
+        at: usize,
+        name: Span,
+        settings: &Settings,
+        (limit, place): (ServiceCurve, Span),
+    ) -> Option<ServiceCurve> {
+        let (name, rate) = (self.slice(name), Rate::bit_s(self.interfaces[at].rate));
+        let lasting = |word: &str| settings.curve(word).filter(|curve| !curve.then.is_zero());
+        let (code, message, help, kept) = match (lasting("realtime"), lasting("linkshare")) {
+            // Such a class is refused.
+            (None, None) => return Some(limit),
+            (Some(_), None) => (
+                "no-effect",
+                format!("the upper limit of `{name}` has no effect: without a link-sharing curve nothing is shared"),
+                "leave it out, or write `pshare`",
+                None,
+            ),
+            (Some(realtime), _) if limit.then < realtime.then => (
+                "limit-below-realtime",
+                format!(
+                    "the upper limit of `{name}`, {}, does not hold back its real-time curve, {}: that is its limit",
+                    limit.then, realtime.then
+                ),
+                "write an upper limit of at least the real-time curve",
+                Some(ServiceCurve::linear(realtime.then)),
+            ),
+            _ if limit.first.max(limit.then) > rate => {
+                let kept = ServiceCurve { first: limit.first.min(rate), then: limit.then.min(rate), ..limit };
+                (
+                    "no-effect",
+                    format!("the upper limit of `{name}` is above the interface's {rate}, which is a limit to all"),
+                    "leave it out, or write less",
+                    (kept.first < rate || kept.then < rate).then_some(kept),
+                )
+            }
+            _ => return Some(limit),
+        };
+        self.findings.push(Diagnostic::warning(code, place, message).help(help));
+        kept
+    }
+
     /// Checks the curves as altqd did. Makes words of them, and says where each is written. `None`
     /// after an error.
     fn curves(
@@ -246,6 +291,10 @@ impl File<'_> {
             let mut curve = ServiceCurve::linear(Rate::bit_s(m2));
             if d > 0 && m1 != m2 {
                 curve = ServiceCurve { first: Rate::bit_s(m1), until: d * 1_000_000, then: curve.then };
+            }
+            if word == "upperlimit" {
+                let Some(limit) = self.upper_limit(at, name, &settings, (curve, place)) else { continue };
+                curve = limit;
             }
             settings.set(word, Value::Curve(curve));
             places.push((word, place));

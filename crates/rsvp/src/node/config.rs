@@ -34,6 +34,9 @@ pub struct Config {
 pub struct Interface {
     /// Its number, not 0. It is this node's logical interface handle (RFC 2205 A.2).
     pub id: u32,
+    /// Its name, which stays when the interface is made anew and has another number. The keys of
+    /// reservations have it.
+    pub name: String,
     /// This node's addresses there. The first one of a family stands in messages.
     pub addresses: Vec<IpAddr>,
     /// Its MTU, bytes from the IP header.
@@ -237,6 +240,11 @@ impl Config {
     /// The interface with a number.
     pub(super) fn interface(&self, id: u32) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.id == id)
+    }
+
+    /// The name of the interface with a number; this node itself has none.
+    pub(super) fn name(&self, id: u32) -> &str {
+        self.interface(id).map_or("", |interface| interface.name.as_str())
     }
 
     /// Whether an address is this node's.

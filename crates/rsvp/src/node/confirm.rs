@@ -10,7 +10,7 @@ use super::counters::Refusal;
 use super::event::{Arrived, Event};
 use super::state::{LOCAL, State};
 use super::upstream::FLOWS;
-use super::world::{Route, World};
+use super::world::World;
 use crate::merge;
 use crate::wire::{ErrorSpec, Flow, Message, ResvConf, Sender, Session, Style, is_unicast};
 
@@ -74,10 +74,8 @@ impl Node {
         if arrived.ttl <= 1 {
             return Err(Refusal::Ttl);
         }
-        match world.routes.route(conf.receiver) {
-            Route::Interface(interface)
-                if interface != arrived.interface && self.config.interface(interface).is_some() =>
-            {
+        match world.routes.route(conf.receiver).by() {
+            Some((interface, _)) if interface != arrived.interface && self.config.interface(interface).is_some() => {
                 let receiver = conf.receiver;
                 self.send_confirmation(interface, receiver, arrived.ttl - 1, &Message::ResvConf(conf));
                 Ok(())

@@ -130,7 +130,7 @@ impl Node {
 
     /// RFC 5946: a receiver proxy tells the sender by a PathErr that its reservation failed, with
     /// the code and value of the ResvErr, because the receiver cannot.
-    fn tell_sender(&mut self, session: Session, sender: Sender, failed: ErrorSpec) {
+    pub(super) fn tell_sender(&mut self, session: Session, sender: Sender, failed: ErrorSpec) {
         if !self.config.is_proxied(session.address) {
             return;
         }

@@ -41,7 +41,7 @@ pub struct Transmit {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A sender announced itself, or its traffic changed.
+    /// A sender announced itself, its traffic changed, or its path has come to end here.
     Path {
         /// The session.
         session: Session,

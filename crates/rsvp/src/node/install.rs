@@ -54,11 +54,13 @@ pub(super) fn desired(state: &State, at: TcKey, instead: Option<(RsbKey, &Wanted
     Some(Installed { tspec: merge::least(&request, &announced), police, filters })
 }
 
-/// The name of a reservation in traffic control. It is the same after a restart of this node.
-pub(super) fn key_of(session: &Session, at: &TcKey) -> String {
+/// The name of a reservation in traffic control, at the interface with this name. It is the same
+/// after a restart of this node, and when the interface was made anew and has another number:
+/// otherwise what traffic control still has would be in the way of its own flows.
+pub(super) fn key_of(session: &Session, at: &TcKey, interface: &str) -> String {
     match at.filter {
-        Some(sender) => format!("rsvp:{session}/{sender}#{}", at.interface),
-        None => format!("rsvp:{session}#{}", at.interface),
+        Some(sender) => format!("rsvp:{session}/{sender}#{interface}"),
+        None => format!("rsvp:{session}#{interface}"),
     }
 }
 
@@ -84,7 +86,7 @@ impl Node {
             return Ok(());
         };
         let reservation = Reservation {
-            key: key_of(&session, &at),
+            key: key_of(&session, &at, self.config.name(at.interface)),
             owner: format!("rsvp:{owner}"),
             interface: at.interface,
             ttl_ns: ttl,
@@ -138,7 +140,7 @@ impl Node {
     fn uninstall(&mut self, now: u64, world: &mut World<'_>, session: Session, at: TcKey) {
         let removed = self.sessions.get_mut(&session).and_then(|state| state.installed.remove(&at));
         if removed.is_some() {
-            world.admission.del(now, &key_of(&session, &at));
+            world.admission.del(now, &key_of(&session, &at, self.config.name(at.interface)));
             self.tell(Event::Released { session, interface: at.interface });
         }
     }
@@ -220,7 +222,8 @@ impl Node {
         let Some(state) = self.sessions.get_mut(&session) else {
             return false;
         };
-        let Some(at) = state.installed.keys().copied().find(|at| key_of(&session, at) == key) else {
+        let is_meant = |at: &TcKey| key_of(&session, at, self.config.name(at.interface)) == key;
+        let Some(at) = state.installed.keys().copied().find(is_meant) else {
             return false;
         };
         state.installed.remove(&at);
@@ -246,7 +249,7 @@ impl Node {
                 continue;
             };
             let before = state.installed.len();
-            state.installed.retain(|at, _| is_there(&key_of(&session, at)));
+            state.installed.retain(|at, _| is_there(&key_of(&session, at, self.config.name(at.interface))));
             let gone = before - state.installed.len();
             if gone > 0 {
                 lost += gone;
@@ -275,11 +278,12 @@ mod tests {
             let session = Session { address: address.parse().unwrap(), protocol: 17, port: 5004 };
             let sender = Sender::new(session.address, 4000);
             for filter in [None, Some(sender)] {
-                let key = key_of(&session, &TcKey { interface: 7, filter });
+                // A name may have every sign but `/` and blanks.
+                let key = key_of(&session, &TcKey { interface: 7, filter }, "eth0#1.5");
                 assert_eq!(session_of(&key), Some(session), "{key}");
             }
         }
-        for wrong in ["", "rsvp:", "rsvp:10.0.2.2/17", "10.0.2.2/17/5004#7", "rsvp:10.0.2.2/17/70000#7"] {
+        for wrong in ["", "rsvp:", "rsvp:10.0.2.2/17", "10.0.2.2/17/5004#eth7", "rsvp:10.0.2.2/17/70000#eth7"] {
             assert_eq!(session_of(wrong), None, "{wrong}");
         }
     }

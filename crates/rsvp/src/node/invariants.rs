@@ -74,6 +74,8 @@ impl Node {
             must(expires == (key.interface != LOCAL), session, "a request's lifetime")?;
             let waits = self.timers.is_set(Timer::Change(*session, *key));
             must(waits == rsb.waiting.is_some(), session, "a change that waits, and its timer")?;
+            let wish_waits = rsb.confirm_waiting.is_none() || rsb.waiting.is_some();
+            must(wish_waits, session, "a wish for a confirmation of a change that is not there")?;
             must(rsb.confirm.is_none(), session, "a wish for a confirmation that was not answered")?;
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Path messages and path state (RFC 2205 3.1.3, RFC 2209).
 
+use std::net::IpAddr;
+
 use super::counters::Refusal;
 use super::event::{Arrived, Event};
 use super::state::{LOCAL, Phop, Psb};
@@ -35,6 +37,7 @@ impl Node {
         let previous = Phop { interface: arrived.interface, address: path.hop.address, handle: path.hop.handle };
         let state = self.sessions.entry(session).or_default();
         let old = state.paths.get(&sender);
+        let unanswered = old.is_some_and(|old| old.unanswered);
         let psb = Psb {
             previous,
             tspec: path.tspec,
@@ -45,7 +48,9 @@ impl Node {
             // RFC 2205 3.8: a hop that does not speak RSVP lowers the IP TTL and not Send_TTL.
             gap: arrived.ttl != send_ttl,
             out: old.and_then(|old| old.out),
+            gateway: old.and_then(|old| old.gateway),
             told: None,
+            unanswered,
         };
         let changed = old.is_none_or(|old| old.differs(&psb));
         let traffic_changed = old.is_none_or(|old| old.tspec != psb.tspec || old.edge != psb.edge);
@@ -59,11 +64,14 @@ impl Node {
         if changed || moved {
             self.send_path(now, world, session, sender);
         }
+        if moved {
+            self.follow_path(session, sender);
+        }
         if traffic_changed || moved {
             self.retune(now, world, session);
         }
-        // RFC 2205 3.6: a new previous hop gets its Resv at once.
-        if changed || traffic_changed || moved {
+        // RFC 2205 3.6: a new previous hop gets its Resv at once. What had no room may have it now.
+        if changed || traffic_changed || moved || unanswered {
             self.answer_for_receiver(now, world, session, sender);
             self.sync(now, world, session);
         }
@@ -163,32 +171,32 @@ impl Node {
         let Some(psb) = self.sessions.get(&session).and_then(|state| state.paths.get(&sender)) else {
             return false;
         };
-        let (before, incoming) = (psb.out, psb.previous.interface);
-        let out = self.way(world, &session, incoming);
+        let (before, incoming) = ((psb.out, psb.gateway), psb.previous.interface);
+        let (out, gateway) = self.way(world, &session, incoming);
         if let Some(psb) = self.sessions.get_mut(&session).and_then(|state| state.paths.get_mut(&sender)) {
-            psb.out = out;
+            (psb.out, psb.gateway) = (out, gateway);
         }
-        out != before
+        (out, gateway) != before
     }
 
     /// Where the packets of a session go that come by `incoming`: an interface, [`LOCAL`], or
-    /// nowhere.
-    pub(super) fn way(&self, world: &mut World<'_>, session: &Session, incoming: u32) -> Option<u32> {
+    /// nowhere; and the router that they go to there, if the route has one.
+    pub(super) fn way(&self, world: &mut World<'_>, session: &Session, incoming: u32) -> (Option<u32>, Option<IpAddr>) {
         // A receiver proxy is the end of the path (RFC 5945). A sender here is no reason to be
         // one.
         if incoming != LOCAL && self.config.is_proxied(session.address) {
-            return Some(LOCAL);
+            return (Some(LOCAL), None);
         }
-        match world.routes.route(session.address) {
-            Route::Local => Some(LOCAL),
-            // RFC 2209: never out of the interface that it came by.
-            Route::Interface(id) if id == incoming => None,
-            Route::Interface(id) => {
-                let interface = self.config.interface(id)?;
-                interface.own(session.address)?;
-                Some(id)
-            }
-            Route::Nowhere => None,
+        let route = world.routes.route(session.address);
+        if route == Route::Local {
+            return (Some(LOCAL), None);
+        }
+        // RFC 2209: never out of the interface that it came by.
+        let by = route.by().filter(|(id, _)| *id != incoming);
+        let is_usable = |id: u32| self.config.interface(id).is_some_and(|at| at.own(session.address).is_some());
+        match by.filter(|(id, _)| is_usable(*id)) {
+            Some((id, gateway)) => (Some(id), gateway),
+            None => (None, None),
         }
     }
 
@@ -197,6 +205,7 @@ impl Node {
         let moved = self.reroute(world, session, sender);
         self.send_path(now, world, session, sender);
         if moved {
+            self.follow_path(session, sender);
             self.retune(now, world, session);
             self.sync(now, world, session);
         }

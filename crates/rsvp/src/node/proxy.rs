@@ -3,11 +3,13 @@
 
 use thiserror::Error;
 
+use super::counters::Refusal;
 use super::event::Event;
+use super::install::NotInstalled;
 use super::state::{LOCAL, Phop, Psb, Rsb, RsbKey, Wanted};
-use super::world::World;
+use super::world::{Refused, World};
 use super::{Node, nobody};
-use crate::wire::{Adspec, HopOffer, Sender, Session, Style, Tspec, is_unicast, parameter, service};
+use crate::wire::{Adspec, HopOffer, Sender, Session, Style, Tspec, code, is_unicast, parameter, service};
 
 /// Why a proxy call did nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -88,7 +90,9 @@ impl Node {
             ttl: super::send::TTL + 1,
             gap: false,
             out: old.and_then(|old| old.out),
+            gateway: old.and_then(|old| old.gateway),
             told: old.and_then(|old| old.told),
+            unanswered: false,
         };
         self.senders += usize::from(state.paths.insert(sender, psb).is_none());
         self.tell(Event::Path { session, sender, tspec });
@@ -161,6 +165,7 @@ impl Node {
             let made = self.request(now, world, session, key, (Wanted { style, filters, tspec }, 0));
             if let (Ok(()), Some(rsb)) = (made, self.local_request(&session, &key)) {
                 rsb.confirm = confirm;
+                rsb.by_application = true;
             }
         }
         self.sync(now, world, session);
@@ -183,7 +188,8 @@ impl Node {
     }
 
     /// A path that ends at this proxy is answered by a reservation of what its sender announced
-    /// (RFC 5945), unless an application has asked for another style there.
+    /// (RFC 5945), unless an application has asked for something there: what it asked for stays. If
+    /// there is no room, the sender is told once, and the next Path is answered if there is some.
     pub(super) fn answer_for_receiver(&mut self, now: u64, world: &mut World<'_>, session: Session, sender: Sender) {
         if !self.config.is_proxied(session.address) {
             return;
@@ -193,10 +199,21 @@ impl Node {
         };
         let other_style = state.style().is_some_and(|style| style != Style::Fixed);
         let key = here(&session, Style::Fixed, &[sender]);
-        let has_room = state.requests.contains_key(&key) || self.has_room(key.next_hop);
-        if other_style || !state.is_live(LOCAL, &sender) || !has_room {
-            return;
+        let there = state.requests.get(&key);
+        let has_room = there.is_some() || self.requests < self.config.limits.reservations;
+        let by_application = there.is_some_and(|rsb| rsb.by_application);
+        let answers = !other_style && !by_application && state.is_live(LOCAL, &sender);
+        let psb = self.sessions.get_mut(&session).and_then(|state| state.paths.get_mut(&sender));
+        let told = psb.is_some_and(|psb| std::mem::replace(&mut psb.unanswered, answers && !has_room));
+        if answers && !has_room {
+            self.counters.refuse(Refusal::Limit);
+            if !told {
+                self.tell_no_room(session, sender);
+            }
         }
+        let Some(state) = self.sessions.get(&session).filter(|_| answers && has_room) else {
+            return;
+        };
         if let Some(psb) = state.paths.get(&sender) {
             // RFC 2210: a receiver asks for no larger packets than the path carries, which the
             // Adspec says; a router on the way would refuse them (01/03).
@@ -206,6 +223,17 @@ impl Node {
             let wanted = Wanted { style: Style::Fixed, filters: vec![sender], tspec };
             // Nothing is asked of traffic control here, so this is never refused.
             let _never_refused = self.request(now, world, session, key, (wanted, 0));
+        }
+    }
+
+    /// There is no room for the request that answers a sender's Path.
+    fn tell_no_room(&mut self, session: Session, sender: Sender) {
+        let refused = Refused::new(code::SYSTEM, 0, "the table of reservation requests is full");
+        self.tell_refused(session, &NotInstalled { kept: false, refused });
+        let psb = self.sessions.get(&session).and_then(|state| state.paths.get(&sender));
+        let error = psb.and_then(|psb| self.error(psb.previous.interface, psb.previous.address, (code::SYSTEM, 0, 0)));
+        if let Some(error) = error {
+            self.tell_sender(session, sender, error);
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::counters::Refusal;
 use super::event::Arrived;
 use super::rate::About;
-use super::world::{Route, World};
+use super::world::World;
 use super::{Node, Output};
 use crate::integrity::{self, Verdict};
 use crate::node::Transmit;
@@ -173,7 +173,7 @@ impl Node {
         if arrived.ttl <= 1 {
             return Err(Refusal::Ttl);
         }
-        let Route::Interface(interface) = world.routes.route(arrived.destination) else {
+        let Some((interface, _)) = world.routes.route(arrived.destination).by() else {
             return Err(Refusal::Route);
         };
         if self.config.interface(interface).is_none() {

@@ -40,7 +40,15 @@ impl Node {
                 rsb.lifetime = lifetime;
             }
             None => {
-                let rsb = Rsb { wanted, lifetime, confirm: None, changed: now, waiting: None };
+                let rsb = Rsb {
+                    wanted,
+                    lifetime,
+                    confirm: None,
+                    changed: now,
+                    waiting: None,
+                    confirm_waiting: None,
+                    by_application: false,
+                };
                 state.requests.insert(key, rsb);
                 self.requests += 1;
                 *self.requests_of.entry(key.next_hop).or_insert(0) += 1;

@@ -134,7 +134,7 @@ impl Node {
             _ => wanted.clone(),
         };
         let made = self.request(now, world, session, key, (asks_for, asked.lifetime));
-        self.set_waiting(session, key, waits.then_some((wanted, soonest)));
+        self.set_waiting(session, key, waits.then_some((wanted, soonest, asked.confirm)));
         match made {
             Ok(()) => {
                 self.timers.set(Timer::ResvExpires(session, key), expires);
@@ -191,18 +191,28 @@ impl Node {
         Ok(tspec)
     }
 
-    /// Keeps a change that has to wait, or forgets the one that waited.
-    pub(super) fn set_waiting(&mut self, session: Session, key: RsbKey, waiting: Option<(Wanted, u64)>) {
+    /// Keeps a change that has to wait, with when it is due and the receiver that wants it
+    /// confirmed, or forgets the one that waited.
+    pub(super) fn set_waiting(
+        &mut self,
+        session: Session,
+        key: RsbKey,
+        waiting: Option<(Wanted, u64, Option<IpAddr>)>,
+    ) {
         let Some(rsb) = self.sessions.get_mut(&session).and_then(|state| state.requests.get_mut(&key)) else {
             return;
         };
         match waiting {
-            Some((wanted, due)) => {
+            Some((wanted, due, confirm)) => {
+                // A refresh of the change that waits does not take the wish back.
+                if confirm.is_some() || rsb.waiting.as_ref() != Some(&wanted) {
+                    rsb.confirm_waiting = confirm;
+                }
                 rsb.waiting = Some(wanted);
                 self.timers.set(Timer::Change(session, key), due);
             }
             None => {
-                rsb.waiting = None;
+                (rsb.waiting, rsb.confirm_waiting) = (None, None);
                 self.timers.cancel(Timer::Change(session, key));
             }
         }
@@ -211,7 +221,8 @@ impl Node {
     /// A change that had to wait is due.
     pub(super) fn change_due(&mut self, now: u64, world: &mut World<'_>, session: Session, key: RsbKey) {
         let rsb = self.sessions.get_mut(&session).and_then(|state| state.requests.get_mut(&key));
-        let Some((wanted, lifetime)) = rsb.and_then(|rsb| Some((rsb.waiting.take()?, rsb.lifetime))) else {
+        let due = rsb.and_then(|rsb| Some((rsb.waiting.take()?, rsb.lifetime, rsb.confirm_waiting.take())));
+        let Some((wanted, lifetime, confirm)) = due else {
             return;
         };
         let is_live =
@@ -223,13 +234,21 @@ impl Node {
             return;
         }
         let (style, flow) = (wanted.style, wanted.flow());
-        if let Err(not) = self.request(now, world, session, key, (wanted, lifetime)) {
-            self.counters.refuse(Refusal::Admission);
-            self.not_made(now, world, session, key, &not);
-            let error = (not.refused.code, not.refused.value, in_place(&not));
-            self.answer(key.interface, key.next_hop, session, style, flow, error);
+        match self.request(now, world, session, key, (wanted, lifetime)) {
+            Ok(()) => {
+                if let Some(rsb) = self.sessions.get_mut(&session).and_then(|state| state.requests.get_mut(&key)) {
+                    rsb.confirm = confirm;
+                }
+            }
+            Err(not) => {
+                self.counters.refuse(Refusal::Admission);
+                self.not_made(now, world, session, key, &not);
+                let error = (not.refused.code, not.refused.value, in_place(&not));
+                self.answer(key.interface, key.next_hop, session, style, flow, error);
+            }
         }
         self.sync(now, world, session);
+        self.confirm(session);
         self.tidy(&session);
     }
 

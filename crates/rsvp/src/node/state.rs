@@ -38,6 +38,11 @@ pub(super) struct Psb {
     pub(super) gap: bool,
     /// Where it goes: an interface, [`LOCAL`], or nowhere.
     pub(super) out: Option<u32>,
+    /// The router that it goes to there, if the route has one.
+    pub(super) gateway: Option<IpAddr>,
+    /// This node is the receiver's proxy, and there was no room for the request that answers the
+    /// Path.
+    pub(super) unanswered: bool,
     /// For a sender here: what is reserved for it, so that a change is told once.
     pub(super) told: Option<Tspec>,
 }
@@ -88,6 +93,10 @@ pub(super) struct Rsb {
     pub(super) changed: u64,
     /// A change that came too soon after the last one.
     pub(super) waiting: Option<Wanted>,
+    /// The receiver that wants a confirmation of that change.
+    pub(super) confirm_waiting: Option<IpAddr>,
+    /// An application asked for it: a Path does not change it.
+    pub(super) by_application: bool,
 }
 
 /// Names a reservation in traffic control (TCSB): one for each interface, and in FF for each

@@ -50,7 +50,9 @@ fn wanted(state: &State) -> BTreeMap<Phop, Upstream> {
 impl Node {
     /// Asks previous hops for what is reserved here, if that is not what they were asked for last.
     /// What is reserved no more is torn down there (RFC 2205 2.4), unless the path state is gone,
-    /// which the previous hop knows.
+    /// which the previous hop knows, or comes by another hop now: what the old one has times out
+    /// (RFC 2205 2.3). Until its path state does, a Path of its may come late, and a tear would
+    /// then go to the hop that is in use.
     pub(super) fn sync(&mut self, now: u64, world: &mut World<'_>, session: Session) {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
@@ -61,7 +63,8 @@ impl Node {
         for (phop, upstream) in &before {
             let there = wanted.get(phop).map(|upstream| senders(&upstream.flows)).unwrap_or_default();
             let mut gone = senders(&upstream.flows);
-            gone.retain(|sender| !there.contains(sender) && state.paths.contains_key(sender));
+            let comes_by = |sender: &Sender| state.paths.get(sender).is_some_and(|psb| psb.previous == *phop);
+            gone.retain(|sender| !there.contains(sender) && comes_by(sender));
             if !gone.is_empty() {
                 tears.push((*phop, upstream.style, gone));
             }
@@ -72,22 +75,15 @@ impl Node {
         let new = wanted.iter().filter(|(phop, upstream)| is_new(phop, upstream));
         let new: Vec<Phop> = new.map(|(phop, _)| *phop).collect();
         let ended: Vec<Phop> = before.keys().filter(|phop| !wanted.contains_key(*phop)).copied().collect();
-        let asked: Vec<Phop> = wanted.keys().copied().collect();
         state.upstream = wanted;
         for phop in ended {
             self.timers.cancel(Timer::ResvRefresh(session, phop));
         }
-        // Where a sender's Paths come by another hop now, that one is asked before the old one is
-        // told: both may meet in one node, which then has no time without a request (RFC 2205 3.6).
-        let (less, moved): (Vec<_>, Vec<_>) = tears.into_iter().partition(|(phop, ..)| asked.contains(phop));
-        for (phop, style, filters) in less {
+        for (phop, style, filters) in tears {
             self.send_resv_tear(session, phop, style, filters);
         }
         for phop in new {
             self.refresh_upstream(now, world, session, phop);
-        }
-        for (phop, style, filters) in moved {
-            self.send_resv_tear(session, phop, style, filters);
         }
         self.tell_senders(session);
     }

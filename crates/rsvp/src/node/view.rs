@@ -105,7 +105,7 @@ impl Node {
                     senders: rsb.wanted.filters.clone(),
                     asked: rsb.wanted.tspec,
                     reserved: state.installed.get(&at).map(|installed| installed.tspec),
-                    key: key_of(session, &at),
+                    key: key_of(session, &at, self.config.name(at.interface)),
                     next_hop: remote.then_some(key.next_hop),
                     interface: remote.then_some(key.interface),
                     changing: rsb.waiting.is_some(),

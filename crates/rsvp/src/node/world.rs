@@ -18,12 +18,26 @@ pub struct World<'a> {
 /// Where packets to an address go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// By this interface, by its number in [`super::Interface::id`].
+    /// By this interface, by its number in [`super::Interface::id`], to the destination itself.
     Interface(u32),
+    /// By this interface, to this router.
+    Gateway(u32, IpAddr),
     /// The address is this host's.
     Local,
     /// There is no route, or it leads to an interface that is not listed.
     Nowhere,
+}
+
+impl Route {
+    /// The interface that packets leave by, and the router that they go to, if it is not their
+    /// destination.
+    pub(super) fn by(self) -> Option<(u32, Option<IpAddr>)> {
+        match self {
+            Route::Interface(id) => Some((id, None)),
+            Route::Gateway(id, gateway) => Some((id, Some(gateway))),
+            Route::Local | Route::Nowhere => None,
+        }
+    }
 }
 
 /// The kernel's routes.

@@ -68,6 +68,7 @@ fn interface(node: usize, id: u32, key: Option<&Key>) -> Interface {
         |v6| Neighbour { prefix: Prefix::host(address(v6, link, other)), keys: keys.clone(), handshake: true };
     Interface {
         id,
+        name: format!("eth{id}"),
         addresses: vec![address(false, link, own), address(true, link, own)],
         mtu: 1500,
         refresh_ms: 30_000,

@@ -33,6 +33,7 @@ pub struct Router {
 pub fn interface(id: u32, own: &str, neighbour: &str) -> Interface {
     Interface {
         id,
+        name: format!("eth{id}"),
         addresses: vec![ip(own)],
         mtu: 1500,
         refresh_ms: R,
