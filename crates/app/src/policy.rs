@@ -14,7 +14,8 @@ pub struct PolicyFile {
     /// standard input
     #[arg(value_name = "POLICY")]
     pub file: PathBuf,
-    /// The policy's language: native, altq, pf, tc or mqc [default: by the file's name]
+    /// The policy's language: native or altq [default: by the file's name]; pf, tc and mqc are not
+    /// built yet
     #[arg(long)]
     pub language: Option<Language>,
 }

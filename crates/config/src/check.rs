@@ -16,6 +16,7 @@ mod adapt;
 mod ceiling;
 mod long_run;
 mod meter;
+mod queue;
 mod reached;
 mod reserved;
 pub(crate) mod rules;
@@ -31,6 +32,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     let mut found = found.into_iter().peekable();
     for class in 0..link.classes.len() as ClassId {
         meter::class(link, class, findings);
+        queue::class(link, class, findings);
         if !with_errors.contains(&class) {
             ceiling::class(link, class, &children[class as usize], findings);
         }

@@ -69,7 +69,8 @@ impl ClassWords {
     /// A class of these words, with its queue.
     ///
     /// # Errors
-    /// What is wrong with the words, in the messages for policy files.
+    /// What is wrong with the words, in the messages for policy files. Words with which the class
+    /// would never send are wrong too: nobody would read a warning.
     pub fn class(&self, parent: ClassId, words: &str) -> Result<ClassSpec, Wrong> {
         stays_inside(words)?;
         let text = format!("{}{words} }} }}\n", self.before);
@@ -92,6 +93,9 @@ impl ClassWords {
                 "`{words}`: the class of a {whose} has no class, no scheduler and no default"
             )));
         };
+        if let Some(never) = policy.warnings.iter().find(|found| found.code == "never-sends") {
+            return Err(Wrong { message: format!("`{words}`: {}", never.message), help: never.help.clone() });
+        }
         let queue = match (&made.queue, schedule::find(self.scheduler.name)) {
             (None, Some(entry)) => Some((entry.queue)(&self.scheduler.settings, &made.settings)),
             (queue, _) => queue.clone(),

@@ -76,7 +76,7 @@ impl FromStr for Language {
             .iter()
             .find(|(name, _)| *name == word)
             .map(|(_, language)| *language)
-            .ok_or_else(|| format!("`{word}` is not a language: native, altq, pf, tc or mqc"))
+            .ok_or_else(|| format!("`{word}` is not a language: native or altq; pf, tc and mqc are not built yet"))
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 use crate::language::Language;
+use crate::native::Includes;
 use crate::policy::Policy;
 use crate::{altq_conf, check, native, render, text};
 
@@ -56,11 +57,11 @@ pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Faile
         } else {
             let error = format!("the name {name} does not tell which language this is");
             Diagnostic::error("unknown-language", start, error)
-                .help("name it .altq, or give --language native, altq, pf, tc or mqc")
+                .help("name it .altq or .conf, or give --language native or altq; pf, tc and mqc are not built yet")
         });
         return Err(failed(findings, sources));
     };
-    parse(source, sources, findings, language)
+    parse(source, Includes::Allowed, sources, findings, language)
 }
 
 /// Reads a text. Messages call it `name`, and files that it includes are looked for in the folder
@@ -72,7 +73,19 @@ pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Faile
 pub fn parse_str(text: &str, name: &str, language: Language) -> Result<Policy, Box<Failed>> {
     let mut sources = Sources::default();
     let source = sources.add(PathBuf::from(name), text.to_owned());
-    parse(source, sources, Findings::default(), language)
+    parse(source, Includes::Allowed, sources, Findings::default(), language)
+}
+
+/// Reads a text that is the whole policy, as [`parse_str`]: an `include` is an error, and no file
+/// is opened. For texts of somebody who may not read what this process may.
+///
+/// # Errors
+///
+/// The text holds an error.
+pub fn parse_alone(text: &str, name: &str, language: Language) -> Result<Policy, Box<Failed>> {
+    let mut sources = Sources::default();
+    let source = sources.add(PathBuf::from(name), text.to_owned());
+    parse(source, Includes::Refused, sources, Findings::default(), language)
 }
 
 /// Reads a text that was read elsewhere, as [`parse_str`].
@@ -84,20 +97,21 @@ pub fn parse_bytes(bytes: io::Result<Vec<u8>>, name: &str, language: Language) -
     let mut sources = Sources::default();
     let mut findings = Findings::default();
     match text::add(Path::new(name), bytes, &mut sources, &mut findings, None) {
-        Some(source) => parse(source, sources, findings, language),
+        Some(source) => parse(source, Includes::Allowed, sources, findings, language),
         None => Err(failed(findings, sources)),
     }
 }
 
 fn parse(
     source: SourceId,
+    includes: Includes,
     mut sources: Sources,
     mut findings: Findings,
     language: Language,
 ) -> Result<Policy, Box<Failed>> {
     let mut links = Vec::new();
     match language {
-        Language::Native => links = native::read(source, &mut sources, &mut findings),
+        Language::Native => links = native::read(source, includes, &mut sources, &mut findings),
         Language::Altq => links = altq_conf::read(source, &sources, &mut findings),
         Language::Pf | Language::Tc | Language::Mqc => {
             let name = match language {

@@ -10,6 +10,11 @@ use altq_engine::units::{Nanos, Rate};
 use crate::diagnostic::{Diagnostic, Sources, Span};
 use crate::reservations::Reservations;
 
+/// The longest name of a link or a class in the native language, in bytes.
+pub const LONGEST_NAME: usize = 255;
+/// The code of the warning about an `include` that names no file.
+pub(crate) const NOTHING_INCLUDED: &str = "include-nothing";
+
 /// A whole policy, read and checked. It has no errors.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
@@ -25,6 +30,12 @@ impl Policy {
     /// The link of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
+    }
+
+    /// Whether its text names other files with `include`, even if none has such a name. Then the
+    /// first text alone is not the policy.
+    pub fn includes(&self) -> bool {
+        self.sources.texts.len() > 1 || self.warnings.iter().any(|warning| warning.code == NOTHING_INCLUDED)
     }
 }
 

@@ -280,6 +280,9 @@ impl<'l> Promises<'l> {
         if !self.holders[class as usize] && spec.scheduler.is_none() {
             return DelayBound::none("it holds no packets of its own");
         }
+        if let Some(why) = drops_all(link, class, link.spec.mtu.into()) {
+            return DelayBound::none(why);
+        }
         let promise = match self.promise(class) {
             Ok(promise) => promise,
             Err(why) => return DelayBound::none(why),
@@ -315,6 +318,9 @@ impl<'l> Promises<'l> {
             None => return DelayBound::none("there is no such class"),
         };
         let Bound { conforming, rate, burst, packetsize } = *bound;
+        if let Some(why) = drops_all(link, class, packetsize) {
+            return DelayBound::none(why);
+        }
         let sends = rate.min(link.ceiling(class));
         let assumes = format!(
             "the source sends at most {sends} and bursts of {burst} bytes, counted on the wire, in packets of at most \
@@ -370,6 +376,19 @@ impl Division {
             }
         }
         self.members.push(Served { parent: None, settings: words, leaf: true, packets: true, holds: false });
+    }
+}
+
+/// Why packets of a class that are this long, in bytes at layer 3, have no bound: its queue has no
+/// room for one of them. `None` if it has, or if the class holds a scheduler instead of a queue.
+fn drops_all(link: &Link, class: ClassId, packet: u64) -> Option<String> {
+    link.spec.classes.get(class as usize).filter(|spec| spec.scheduler.is_none())?;
+    match link.queue(class)?.limit {
+        Limit::Packets(0) => Some("its queue has no room for a packet".to_owned()),
+        Limit::Bytes(limit) if u64::from(limit) < packet => {
+            Some(format!("its queue of {limit} bytes drops each packet of {packet} bytes"))
+        }
+        _ => None,
     }
 }
 

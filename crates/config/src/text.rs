@@ -9,7 +9,11 @@ use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 /// Reads one file into the sources. If it cannot be read, that is an error at `from`, the place of
 /// the `include` that names the file, or at the start of the file.
 pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: Option<Span>) -> Option<SourceId> {
-    let bytes = File::open(path).and_then(read_bytes);
+    // What includes a file does not wait for a pipe that nobody writes to, or for a device.
+    let bytes = match std::fs::metadata(path) {
+        Ok(found) if from.is_some() && !found.is_file() => Err(io::Error::other("it is no regular file")),
+        _ => File::open(path).and_then(read_bytes),
+    };
     add(path, bytes, sources, findings, from)
 }
 
@@ -46,7 +50,13 @@ pub fn add(
         }
     };
     match String::from_utf8(bytes) {
-        Ok(text) => Some(sources.add(path.to_owned(), text)),
+        Ok(mut text) => {
+            // Some editors write a byte order mark before the text, which is no part of it.
+            if text.starts_with('\u{feff}') {
+                text.drain(..'\u{feff}'.len_utf8());
+            }
+            Some(sources.add(path.to_owned(), text))
+        }
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let byte = error.as_bytes().get(at).copied().unwrap_or_default();

@@ -2,7 +2,7 @@
 //! it is removed before the text is read.
 
 use altq_config::diagnostic::MOST_ERRORS;
-use altq_config::{Diagnostic, Language, Severity, Sources, parse_str};
+use altq_config::{Diagnostic, Language, Severity, Sources, parse_alone, parse_bytes, parse_str};
 
 /// Reads a text and returns its errors and warnings.
 fn findings(text: &str, language: Language) -> (Vec<Diagnostic>, Sources, bool) {
@@ -163,6 +163,7 @@ fn native_places() {
         ("link l { rate 1Mbit/s scheduler cbq overhead ^44 }", "bad-value", "44 bytes"),
         ("link l { rate 1Mbit/s scheduler cbq overhead ^300 bytes }", "out-of-range", "256"),
         ("link l { device ^a/b rate 1Mbit/s scheduler cbq }", "bad-value", "15 characters"),
+        ("link l { device ^eth0: rate 1Mbit/s scheduler cbq }", "bad-value", "no `:`"),
         ("link l { device bridge a ^a rate 1Mbit/s scheduler cbq }", "given-twice", "itself"),
         // Text.
         ("link l { rate 1Mbit/s^; scheduler cbq }", "strange-character", "`;`"),
@@ -175,6 +176,7 @@ fn native_places() {
         ("include ^\"a", "open-quote", ""),
         ("^include a", "missing-value", "quotes"),
         ("include \"^nowhere/at-all.altq\"", "cannot-read", "nowhere/at-all.altq"),
+        ("include \"^/dev/null\"", "cannot-read", "no regular file"),
         // Given twice.
         ("link l { rate 1Mbit/s ^rate 2Mbit/s scheduler cbq }", "given-twice", ""),
         ("link l { rate 1Mbit/s scheduler cbq ^scheduler fifo }", "given-twice", ""),
@@ -192,7 +194,8 @@ fn native_places() {
         ("set ^a { }", "empty-set", "empty"),
         ("set ^10net { 10.0.0.1 }", "bad-name", "digit"),
         ("set a { ^10.0.0.300 }", "bad-address", ""),
-        ("set a { ^b }", "unknown-set", ""),
+        ("set a { ^b }", "unknown-set", "no set `b` above this one"),
+        ("set b { ^a }\nset a { 10.0.0.1 }", "unknown-set", "defined above it"),
         ("set a { ^10.0.0.1/8 }", "bad-address", "10.0.0.0/8"),
         ("set a { ^10.0.0.0/33 }", "bad-address", "0 to 32"),
     ];
@@ -284,6 +287,9 @@ fn native_places_in_a_link() {
         ("class a { borrow default } match src ^offices -> a", "unknown-set", "no `set`"),
         ("class a { borrow default } match src ^10.0.0.0/40 -> a", "bad-address", "32"),
         ("class a { borrow default } match family ^5 -> a", "bad-value", "ipv4"),
+        ("class a { borrow default } match interface \"^\" -> a", "bad-value", "1 to 15 characters"),
+        ("class a { borrow default } match interface ^sixteen-letters1 -> a", "bad-value", "1 to 15 characters"),
+        ("class a { borrow default } match interface eth0,^eth0:1 -> a", "bad-value", "no `:`"),
         ("class a { borrow default } match tos ^0xb8/0xf0 -> a", "match-nothing", "mask"),
         ("class a { borrow default } match tcp-flags ^syn+foo -> a", "bad-value", "syn/syn+ack"),
         ("class a { borrow default } ^match src 10.0.0.0/8 dst 2001:db8::/32 -> a", "match-nothing", "families"),
@@ -292,6 +298,7 @@ fn native_places_in_a_link() {
         // Warnings.
         ("class a { borrow default } match dport 1-99 -> a ^match dport 80 -> a", "shadowed", "before"),
         ("class ^a { default } ", "never-sends", "share"),
+        ("class a { share 5% default queue codel { ^limit 1499bytes } }", "drops-large", "1500bytes at least"),
         ("class a { share 5% ^priority 3 class b { share 5% default } }", "no-effect", "priority"),
         ("class a { share 5% ^queue drop_tail class b { share 5% default } }", "no-effect", "queue"),
     ];
@@ -480,7 +487,11 @@ fn altq_conf_places() {
         ("CDNR<tbmeter 6M 64K <pass>^>", "missing-value", "`<` is missing"),
         ("CDNR<pass> ^drop", "unknown-word", "ends"),
         ("CDNR<tbmeter 1M 16K <conditioner ^y><drop>>", "unknown-class", "`y`"),
-        ("CDNR<pass>\nconditioner em0 y <tbmeter 1M 16K <conditioner ^x><drop>>", "not-built", "twice"),
+        (
+            "CDNR<tbmeter 1M 16K <pass><drop>>\nconditioner em0 y <tbmeter 1M 16K <conditioner ^x><drop>>",
+            "not-built",
+            "twice",
+        ),
         ("CDNR<pass>\nconditioner em0 ^x <drop>", "duplicate-name", "two"),
         ("CDNR<pass>\nfilter em0 ^y 0 0 0 0 6", "unknown-class", "`y`"),
         ("CDNR<pass>\nclass ^cbq em0 root NULL pbandwidth 100", "wrong-class", "no discipline"),
@@ -568,4 +579,32 @@ fn long_lines_are_cut_around_the_caret() {
     let caret = shown.lines().find(|line| line.contains("^^^^^")).unwrap();
     let column = |line: &str, of: &str| line[..line.find(of).unwrap()].chars().count();
     assert_eq!(column(line, "1mbps"), column(caret, "^^^^^"), "{shown}");
+}
+
+/// A text that somebody else has sent does not open the files of who reads it.
+#[test]
+fn a_text_that_stands_alone_includes_no_file() {
+    let link = "link l { rate 1Mbit/s  scheduler cbq  class x { share 5%  default } }\n";
+    assert!(parse_alone(link, "t", Language::Native).is_ok());
+    for name in ["/etc/hostname", "/no/such/file", "/etc/*"] {
+        let text = format!("{link}include \"{name}\"\n");
+        let failed = parse_alone(&text, "t", Language::Native).unwrap_err();
+        let [error] = &failed.diagnostics[..] else { panic!("{failed}") };
+        assert_eq!((error.code, error.span.start, failed.sources.texts.len()), ("include-refused", link.len(), 1));
+        assert!(error.help.is_some());
+    }
+}
+
+/// The byte order mark of some editors is no part of the first word, in any language.
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let altq = "interface em0 bandwidth 10M priq\nclass priq em0 def NULL priority 0 default\n";
+    let native = "link l { rate 1Mbit/s  scheduler cbq  class x { share 5%  default } }\n";
+    for (text, language) in [(altq, Language::Altq), (native, Language::Native)] {
+        for mark in ["", "\u{feff}"] {
+            let bytes = format!("{mark}{text}").into_bytes();
+            let policy = parse_bytes(Ok(bytes), "t", language).unwrap_or_else(|failed| panic!("{failed}"));
+            assert_eq!(policy.sources.texts[0].1, text);
+        }
+    }
 }

@@ -60,3 +60,36 @@ fn words_that_agree_are_no_news() {
         assert!(!codes.contains(&"guarantee-above-ceiling"), "{text}: {codes:?}");
     }
 }
+
+/// The warnings about words without an effect, each with the text at its place.
+fn without_effect(text: &str) -> Vec<(String, String)> {
+    let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{text}: {failed}"));
+    let found = policy.warnings.iter().filter(|warning| warning.code == "no-effect");
+    found.map(|found| (policy.sources.slice(found.span).to_owned(), found.message.clone())).collect()
+}
+
+#[test]
+fn a_ceiling_that_is_never_reached() {
+    for (scheduler, class, word, says) in [
+        ("cbq", "class b { share 50% borrow ceiling 500Mbit/s default }", "ceiling", "500Mbit/s"),
+        ("wfq", "class b { bandwidth 50% shape 500Mbit/s default }", "shape", "100Mbit/s at most"),
+        ("wfq", "class b { bandwidth 50% police 101Mbit/s default }", "police", "100Mbit/s at most"),
+        ("htb", "class b { rate 50Mbit/s ceil 500Mbit/s default }", "ceil", "100Mbit/s at most"),
+        // Above the class around it, which may not borrow.
+        ("cbq", "class a { share 30% class b { share 9% borrow ceiling 31Mbit/s default } }", "ceiling", "30Mbit/s at"),
+    ] {
+        let found = without_effect(&format!("link l {{ rate 100Mbit/s scheduler {scheduler} {class} }}"));
+        let [(place, message)] = &found[..] else { panic!("{class}: {found:?}") };
+        assert!(place == word && message.contains("`b` never has") && message.contains(says), "{place}: {message}");
+    }
+    for inside in [
+        "rate 100Mbit/s scheduler cbq class b { share 50% borrow ceiling 100Mbit/s default }",
+        "rate 99Mbit/s scheduler cbq class a { share 9% borrow class b { share 5% borrow ceiling 31Mbit/s default } }",
+        // A link whose rate may rise.
+        "rate 50Mbit/s adapt { from 5Mbit/s to 100Mbit/s reflectors { 9.9.9.9 149.112.112.112 1.1.1.1 } } \
+         scheduler cbq class b { share 50% borrow ceiling 80Mbit/s default }",
+    ] {
+        let found = without_effect(&format!("link l {{ {inside} }}"));
+        assert!(found.is_empty(), "{inside}: {found:?}");
+    }
+}

@@ -281,6 +281,31 @@ fn every_word_of_meters_counts_or_says_why_not() {
     }
 }
 
+/// What is dropped has no delay. With a `packetsize`, or packets no longer than the `mtu`, that fit
+/// into the queue, there is one.
+#[test]
+fn a_queue_smaller_than_a_packet_has_no_bound() {
+    let bound = |link: &str, words: &str, queue: &str| {
+        let class = format!("class a {{ {words} queue {queue} default }}");
+        said(&format!("link l {{ rate 10Mbit/s {link} {class} }}")).swap_remove(1).2
+    };
+    for (link, words, small) in [
+        ("scheduler cbq", "rate 4Mbit/s", "drop_tail { limit 1499bytes }"),
+        ("scheduler hfsc", "realtime 4Mbit/s", "drop_tail { limit 1499bytes }"),
+        ("scheduler drr", "quantum 1500", "drop_tail { limit 1499bytes }"),
+        ("mtu 9000 scheduler priq", "priority 1", "drop_tail { limit 8999bytes }"),
+    ] {
+        let without = bound(link, words, small);
+        assert_eq!((without.conforming, without.queue_full), (None, None), "{link}");
+        assert!(without.assumes.contains("drops each packet"), "{link}: {}", without.assumes);
+        let large = small.replace("1499", "1500").replace("8999", "9000");
+        assert!(bound(link, words, &large).conforming.is_some(), "{link}");
+    }
+    let small = "drop_tail { limit 600bytes }";
+    assert!(bound("scheduler cbq", "rate 4Mbit/s packetsize 500", small).conforming.is_some());
+    assert!(bound("mtu 576 scheduler drr", "quantum 1500", small).conforming.is_some());
+}
+
 #[test]
 fn lengths_of_packets_and_queues_count() {
     let classes = [

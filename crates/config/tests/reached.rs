@@ -157,12 +157,22 @@ fn classes_to_which_nothing_leads() {
         ("class a { share 9% scheduler drr class b { } class c { } } class d { default } match dport 80 -> c", &["b"]),
         // Reservations come into it while the link runs.
         ("class a { share 5% reservations } class b { share 5% default } match dport 80 -> b", &[]),
+        // Subscribers come below it, in the same way.
+        ("class subscribers { share 5% } class b { share 5% default } match dport 80 -> b", &[]),
         // Nobody wrote a rule: packets come classified.
         ("class a { share 5% } class b { share 5% default }", &[]),
         ("class a { share 5% } class b { share 5% }", &[]),
     ] {
         let text = format!("link l {{ rate 10Mbit/s scheduler cbq {inside} }}");
         assert_eq!(unreached(&text, Language::Native), expected, "{inside}");
+    }
+    // On a device nobody classifies packets but the rules.
+    for device in ["device eth0", "device bridge a b"] {
+        let text = format!(
+            "link l {{ {device} rate 10Mbit/s scheduler cbq class a {{ share 5% }} class subscribers {{ share 5% }} \
+             class b {{ share 5% default }} }}"
+        );
+        assert_eq!(unreached(&text, Language::Native), ["a"], "{device}");
     }
     // The rules of a control class are not the author's.
     let control = "link l { rate 10Mbit/s scheduler cbq { estimator classic } class a { share 5% } \

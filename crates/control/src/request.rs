@@ -5,6 +5,7 @@
 
 pub mod change;
 
+use altq_config::LONGEST_NAME;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,9 @@ pub const WRITE_LINE: usize = 1 << 20;
 pub const BULK: usize = 1000;
 /// The most addresses of a subscriber, and the most links in which it has a class.
 pub const EACH: usize = 16;
-/// The longest name of a link, a class or a subscriber, in bytes.
-pub const NAME: usize = 64;
+/// The longest name of a subscriber, in bytes. Links and classes have names as long as a policy
+/// gives them, up to [`LONGEST_NAME`].
+pub const ID: usize = 64;
 /// The longest text of a class's words, in bytes.
 pub const WORDS: usize = 512;
 
@@ -457,13 +459,14 @@ fn twice(ids: &mut [&str]) -> Result<(), Fault> {
 
 /// Checks a name: of letters, digits, `_`, `.` and `-`, as in the native language.
 pub(crate) fn name(of: &str, text: String) -> Result<String, Fault> {
+    let most = if of == "subscriber" { ID } else { LONGEST_NAME };
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    if !text.is_empty() && text.len() <= NAME && text.chars().all(good) {
+    if !text.is_empty() && text.len() <= most && text.chars().all(good) {
         return Ok(text);
     }
-    let shown: String = text.chars().take(NAME).collect();
+    let shown: String = text.chars().take(ID).collect();
     let fault = Fault::usage(format!("{shown:?} is no name of a {of}"));
-    Err(fault.help(format!("a name has 1 to {NAME} letters, digits, `_`, `.` and `-`")))
+    Err(fault.help(format!("a name has 1 to {most} letters, digits, `_`, `.` and `-`")))
 }
 
 #[cfg(test)]

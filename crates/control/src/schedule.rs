@@ -94,6 +94,8 @@ impl Schedule {
     /// What is wrong with the first line that cannot be read, or that never counts; or nothing is
     /// said for other times.
     pub fn read(text: &str) -> Result<Schedule, Wrong> {
+        // Some editors write a byte order mark before the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let (mut lines, mut otherwise): (Vec<Line>, Option<String>) = (Vec::new(), None);
         for (number, line) in (1..).zip(text.lines()) {
             let wrong = |(message, help): (String, &str)| Wrong { line: number, message, help: help.to_owned() };
@@ -281,6 +283,7 @@ otherwise policy day.altq
         let always = Schedule::read("on daily 00:00-24:00 policy b\notherwise policy a").unwrap();
         assert_eq!(always.week(), [(Local { day: 0, second: 0 }, "b")]);
         assert_eq!(Schedule::read("otherwise policy a").unwrap().until_next(at("sun", 12, 0)), 86_400);
+        assert_eq!(Schedule::read("\u{feff}otherwise policy a"), Schedule::read("otherwise policy a"));
     }
 
     #[test]

@@ -109,6 +109,8 @@ mod tests {
             ("share 5% class inner { share 1% }", "no class, no scheduler"),
             ("share 5% scheduler fifo", ""),
             ("share 5% default", "no default"),
+            ("priority 3", "never sends"),
+            ("share 0%", "never sends"),
             ("share 5% # and so on", "'#'"),
             ("share \"5%\"", "no '\"'"),
             ("share 5%\nborrow", "'\\n'"),

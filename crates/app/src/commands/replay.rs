@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use altq_cases::limits::MOST_QUEUES;
@@ -47,10 +48,10 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES as i64))]
     tx_queues: u32,
     /// Beginning of the time window that is counted, such as 1s
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = literal::time)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = literal::time_with_unit)]
     from: Nanos,
     /// End of that window [default: when the last packet has left the wire]
-    #[arg(long, value_name = "TIME", value_parser = literal::time)]
+    #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
     to: Option<Nanos>,
     /// Writes the departures to this file, as CSV time_ns,class,bytes,id,wire_end_ns
     #[arg(long, value_name = "FILE")]
@@ -116,6 +117,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         eprintln!("altq replay: --to must be later than --from");
         return Ok(Exit::Usage);
     }
+    if args.wire_rate.is_some_and(Rate::is_zero) {
+        eprintln!("altq replay: a wire of 0 bit/s carries nothing; leave --wire-rate out for the link's rate");
+        return Ok(Exit::Usage);
+    }
+    if let Some(why) = overwritten(args, &policy) {
+        eprintln!("altq replay: {why}");
+        return Ok(Exit::Usage);
+    }
     let arrivals = match read(&args.arrivals, link) {
         Ok(arrivals) => arrivals,
         Err(reason) => {
@@ -152,6 +161,15 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     let Watch { files, stat, .. } = watch;
     files.finish().context("a file of departures or drops cannot be written")?;
+    // When the last packet leaves the wire is known only now.
+    if args.from > 0 && report.to_ns <= report.from_ns {
+        let (from, end) = (output::time(args.from), output::time(report.to_ns));
+        eprintln!(
+            "altq replay: nothing is counted from {from} on: the last packet leaves the wire at {end}; write an \
+             earlier --from"
+        );
+        return Ok(Exit::Usage);
+    }
     if report.marks.iter().any(|mark| mark == replay::WIRE_SLOWER) {
         let wire = args.wire_rate.unwrap_or(link.spec.rate);
         eprintln!(
@@ -211,6 +229,35 @@ fn create(path: &Option<PathBuf>) -> anyhow::Result<Option<impl Write + use<>>> 
     path.as_ref()
         .map(|path| File::create(path).with_context(|| format!("{} cannot be written", path.display())))
         .transpose()
+}
+
+/// What is wrong if a file that is to be written is one that is read, or is to be written twice.
+fn overwritten(args: &Args, policy: &Policy) -> Option<String> {
+    let mut taken: Vec<(&Path, &str)> =
+        policy.sources.texts.iter().map(|(path, _)| (path.as_path(), "the policy")).collect();
+    taken.push((args.arrivals.as_path(), "the list of packets"));
+    taken.push((Path::new("/dev/stdin"), "what is read from standard input"));
+    for (option, path) in [("--departures", &args.departures), ("--drops", &args.drops)] {
+        let Some(path) = path else { continue };
+        let file = identity(path);
+        let same = |other: &Path| match file {
+            Some(_) => identity(other) == file,
+            // A file that does not exist yet.
+            None => other == path.as_path() && !path.exists(),
+        };
+        if let Some((_, what)) = taken.iter().find(|&&(other, _)| same(other)) {
+            return Some(format!("{option} {} would overwrite {what}; name another file", path.display()));
+        }
+        taken.push((path.as_path(), "the departures"));
+    }
+    None
+}
+
+/// Which file a path names: its device and its number there. `None` if there is none, or if it is
+/// no regular file, such as `/dev/null`.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    Some((file.dev(), file.ino()))
 }
 
 /// The table for people: one row per class, with children below their parent and indented.

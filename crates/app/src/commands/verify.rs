@@ -33,7 +33,7 @@ pub struct Args {
     /// was started with should say the same]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The policy's language: native, altq, pf, tc or mqc [default: by the file's name]
+    /// The policy's language: native or altq [default: by the file's name]
     #[arg(long, requires = "file")]
     language: Option<Language>,
     #[command(flatten)]

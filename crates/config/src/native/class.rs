@@ -12,7 +12,7 @@ use super::token::{Tree, What};
 use super::words;
 use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
-use crate::policy::Class;
+use crate::policy::{Class, LONGEST_NAME};
 use crate::reservations::{Reservations, WORDS};
 use crate::suggest::did_you_mean;
 
@@ -32,8 +32,8 @@ pub fn head<'t>(reader: &mut Reader<'_>, cursor: &mut Cursor<'t>, of: (&str, Spa
     if let Some(c) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
         let help = Some("a name is of letters, digits, `_`, `.` and `-`".to_owned());
         reader.error("bad-name", span, format!("`{}` is no name: it holds `{c}`", short(name)), help);
-    } else if name.len() > 255 {
-        reader.error("bad-name", span, "this name is longer than 255 characters", None);
+    } else if name.len() > LONGEST_NAME {
+        reader.error("bad-name", span, format!("this name is longer than {LONGEST_NAME} characters"), None);
     }
     let Some((inside, ..)) = cursor.group() else {
         let help = Some(format!("as `{} {} {{ … }}`", of.0, short(name)));

@@ -5,16 +5,44 @@ use std::path::{Path, PathBuf};
 
 use super::token::{self, Tree, What};
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
+use crate::policy::NOTHING_INCLUDED;
 use crate::text;
 use crate::wildcard::fits;
 
 /// The most texts that one policy may consist of.
 const MOST_TEXTS: usize = 10_000;
 
+/// Whether a text may include others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Includes {
+    /// It may.
+    Allowed,
+    /// It is the whole policy: an `include` is an error, and no file is opened.
+    Refused,
+}
+
 /// Reads a text, and the texts it includes in place of each `include`.
-pub fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Tree> {
-    let mut open = vec![canonical(sources.path(source))];
-    read_one(source, sources, findings, &mut open)
+pub fn read(source: SourceId, includes: Includes, sources: &mut Sources, findings: &mut Findings) -> Vec<Tree> {
+    match includes {
+        Includes::Allowed => {
+            let mut open = vec![canonical(sources.path(source))];
+            read_one(source, sources, findings, &mut open)
+        }
+        Includes::Refused => {
+            let trees = token::read(sources.text(source), source, findings);
+            let first = trees.iter().find(|tree| is_include(tree, sources));
+            if let Some(tree) = first {
+                let message = "this policy is one text from a client, so it includes no files";
+                let error = Diagnostic::error("include-refused", tree.span, message);
+                findings.push(error.help("`altq convert` prints a policy and what it includes as one text"));
+            }
+            trees
+        }
+    }
+}
+
+fn is_include(tree: &Tree, sources: &Sources) -> bool {
+    matches!(tree.what, What::Word) && sources.slice(tree.span) == "include"
 }
 
 fn canonical(path: &Path) -> PathBuf {
@@ -26,7 +54,7 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
     let mut out = Vec::with_capacity(trees.len());
     let mut trees = trees.into_iter().peekable();
     while let Some(tree) = trees.next() {
-        if !(matches!(tree.what, What::Word) && sources.slice(tree.span) == "include") {
+        if !is_include(&tree, sources) {
             out.push(tree);
             continue;
         }
@@ -105,7 +133,7 @@ fn paths(pattern: &Tree, source: SourceId, sources: &Sources, findings: &mut Fin
     found.retain(|path| path.exists());
     found.sort();
     if found.is_empty() {
-        let warning = Diagnostic::warning("include-nothing", pattern.span, format!("no file is called {text}"));
+        let warning = Diagnostic::warning(NOTHING_INCLUDED, pattern.span, format!("no file is called {text}"));
         findings.push(warning);
     }
     found

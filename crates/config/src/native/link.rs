@@ -194,12 +194,7 @@ fn interface(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span))
             return None;
         }
     };
-    if name.len() > 15 || name.contains('/') || name == "." || name == ".." {
-        let help = "1 to 15 characters, no `/`, as the kernel has it".to_owned();
-        reader.error("bad-value", span, format!("`{}` is no name of an interface", short(name)), Some(help));
-        return None;
-    }
-    Some(name.to_owned())
+    reader.good_interface(name, span).then(|| name.to_owned())
 }
 
 fn read_device(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Device> {

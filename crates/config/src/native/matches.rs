@@ -161,7 +161,7 @@ fn read_values(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, trees: 
             let mut addresses = Vec::new();
             let mut good = true;
             for tree in trees {
-                match address_or_set(reader, tree.span) {
+                match address_or_set(reader, tree.span, false) {
                     Some(found) => addresses.extend(found),
                     None => good = false,
                 }
@@ -187,6 +187,9 @@ fn read_values(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, trees: 
 fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -> Option<(u32, u32)> {
     let text = reader.slice(span);
     if field == Field::Interface {
+        if !reader.good_interface(text, span) {
+            return None;
+        }
         let interfaces = &mut draft.link.spec.rules.interfaces;
         let at = interfaces.iter().position(|name| name == text).unwrap_or_else(|| {
             interfaces.push(text.to_owned());
@@ -309,15 +312,22 @@ fn masked(reader: &mut Reader<'_>, field: Field, span: Span) -> Option<(u32, u32
     Some((value, mask))
 }
 
-fn address_or_set(reader: &mut Reader<'_>, span: Span) -> Option<Vec<Address>> {
+/// Reads an address or the name of a set. `in_set`: it stands in a set, where only those count that
+/// are written before.
+fn address_or_set(reader: &mut Reader<'_>, span: Span, in_set: bool) -> Option<Vec<Address>> {
     let text = reader.slice(span);
     if let Some((_, addresses)) = reader.sets.get(text) {
         return Some(addresses.clone());
     }
     if !text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains(':') {
         let help = did_you_mean(text, reader.sets.keys().map(String::as_str));
-        let help = help.or_else(|| Some("no `set` is defined; host names are not looked up".to_owned()));
-        reader.error("unknown-set", span, format!("there is no set `{}`", short(text)), help);
+        let (place, other) = if in_set {
+            (" above this one", "a set holds only sets that are defined above it")
+        } else {
+            ("", "no `set` is defined; host names are not looked up")
+        };
+        let help = help.or_else(|| Some(other.to_owned()));
+        reader.error("unknown-set", span, format!("there is no set `{}`{place}", short(text)), help);
         return None;
     }
     address(reader, span).map(|address| vec![address])
@@ -391,7 +401,7 @@ pub fn read_set(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Spa
     let mut addresses = Vec::new();
     for tree in inside {
         match tree.what {
-            What::Word => addresses.extend(address_or_set(reader, tree.span).unwrap_or_default()),
+            What::Word => addresses.extend(address_or_set(reader, tree.span, true).unwrap_or_default()),
             What::Comma => {}
             _ => {
                 let text = reader.slice(tree.span);

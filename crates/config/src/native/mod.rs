@@ -28,6 +28,7 @@ use self::reader::{Cursor, Reader};
 use self::token::What;
 
 pub use self::edits::{Edit, edit};
+pub(crate) use self::include::Includes;
 pub use self::words::all as words;
 pub(crate) use self::words::{DEFAULT_MTU, KEYS};
 
@@ -40,12 +41,13 @@ const BROKEN: &[&str] = &[
     "cannot-read",
     "not-text",
     "include-cycle",
+    "include-refused",
     "too-many-files",
 ];
 
 /// Reads a text and the texts that it includes.
-pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
-    let trees = include::read(source, sources, findings);
+pub(crate) fn read(source: SourceId, includes: Includes, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
+    let trees = include::read(source, includes, sources, findings);
     // If a brace or a file is missing, most other errors would only be consequences of that.
     if findings.has(BROKEN) {
         return Vec::new();

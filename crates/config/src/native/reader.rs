@@ -115,6 +115,17 @@ impl<'a> Reader<'a> {
         self.findings.push(Diagnostic::error(code, span, message).help_if(help));
     }
 
+    /// Reports a name that no interface can have (`dev_valid_name` in net/core/dev.c). False then.
+    pub fn good_interface(&mut self, name: &str, span: Span) -> bool {
+        let bad = |c: char| c.is_whitespace() || matches!(c, '/' | ':');
+        if !name.is_empty() && name.len() <= 15 && !name.contains(bad) && name != "." && name != ".." {
+            return true;
+        }
+        let help = "1 to 15 characters, no `/` and no `:`, as the kernel has it".to_owned();
+        self.error("bad-value", span, format!("`{}` is no name of an interface", short(name)), Some(help));
+        false
+    }
+
     /// Reports a word that has no meaning here, and skips to one that has.
     pub fn unknown(&mut self, cursor: &mut Cursor<'_>, tree: &Tree, place: &str, words: &[&str]) {
         let known = |word: &str| words.contains(&word);

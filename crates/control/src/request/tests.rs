@@ -49,10 +49,27 @@ fn requests_are_read() {
     );
 }
 
+/// What may stand in a policy may stand in a request about it.
+#[test]
+fn names_are_as_long_as_those_of_a_policy() {
+    let (link, class) = ("l".repeat(255), "c".repeat(255));
+    let text = format!("link {link} {{ rate 1Mbit/s  scheduler cbq  class {class} {{ share 5%  default }} }}");
+    assert!(altq_config::parse_str(&text, "t", altq_config::Language::Native).is_ok());
+    assert_eq!(
+        reads(&format!(r#"{{"op":"link.set","link":"{link}","rate_bit_s":1}}"#)),
+        Request::SetLink { link: link.clone(), rate_bit_s: 1 }
+    );
+    assert!(matches!(
+        reads(&format!(r#"{{"op":"class.set","link":"{link}","class":"{class}","words":"share 6%"}}"#)),
+        Request::Change(Change::Edit { .. })
+    ));
+}
+
 #[test]
 fn what_is_no_request_says_why() {
     let many = format!(r#"{{"op":"subscriber.del","ids":[{}]}}"#, vec![r#""a""#; 1001].join(","));
-    let long = format!(r#"{{"op":"link.set","link":"{}","rate_bit_s":1}}"#, "a".repeat(65));
+    let long = format!(r#"{{"op":"link.set","link":"{}","rate_bit_s":1}}"#, "a".repeat(256));
+    let long_id = format!(r#"{{"id":"{}","addr":["10.0.0.1"],"classes":[]}}"#, "a".repeat(65));
     let one = |inside: &str| format!(r#"{{"op":"subscriber.set","subscribers":[{inside}]}}"#);
     let class = |inside: &str| one(&format!(r#"{{"id":"a","addr":["10.0.0.1"],"classes":[{inside}]}}"#));
     for (text, why) in [
@@ -83,6 +100,7 @@ fn what_is_no_request_says_why() {
         (&one(""), "1 to 1000"),
         (&one(r#"{"id":"a","addr":[],"classes":[]}"#), "0 addresses"),
         (&one(r#"{"id":"a","addr":["10.0.0.1"],"classes":[]}"#), "0 classes"),
+        (&one(&long_id), "no name of a subscriber"),
         (&one(r#"{"id":"a b","addr":["10.0.0.1"],"classes":[]}"#), "no name of a subscriber"),
         (&one(r#"{"id":"a","addr":["10.0.0.1/24"],"classes":[{"link":"l","words":""}]}"#), "after its first 24"),
         (&class(r#"{"link":"l"}"#), "either rate_bit_s or words"),
