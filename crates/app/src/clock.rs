@@ -38,11 +38,39 @@ pub fn span(word: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The time of the week on this host's clock, in its time zone, which date(1) knows.
-pub fn local() -> Local {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let offset = Command::new("date").arg("+%z").output().ok().and_then(|output| zone(&output.stdout)).unwrap_or(0);
-    of_week((now as i64).saturating_add(offset))
+/// Seconds since 1970 began.
+pub fn unix() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    i64::try_from(since).unwrap_or(i64::MAX)
+}
+
+/// How many seconds the clocks of this host's time zone are ahead of UTC now. An error if date(1)
+/// does not say it: a time in the wrong zone would be hours away.
+pub fn offset() -> Result<i64, String> {
+    offset_by("date")
+}
+
+fn offset_by(command: &str) -> Result<i64, String> {
+    let why = match Command::new(command).arg("+%z").output() {
+        Ok(output) => match zone(&output.stdout) {
+            Some(offset) => return Ok(offset),
+            None => "prints none".to_owned(),
+        },
+        Err(error) => format!("cannot be run ({error})"),
+    };
+    Err(format!("the time zone of this host is not known: `{command} +%z` {why}"))
+}
+
+/// The time of the week on this host's clock, in its time zone.
+pub fn local() -> Result<Local, String> {
+    Ok(of_week(unix().saturating_add(offset()?)))
+}
+
+/// When a clock that shows `wall` shows this second of the day next. Both count from 1970 in the
+/// time zone of the clock.
+pub fn next(wall: i64, second: u32) -> i64 {
+    let day = DAY as i64;
+    wall.saturating_add((i64::from(second) - wall.rem_euclid(day)).rem_euclid(day))
 }
 
 /// The time of the week, so many seconds after 1970 began in its time zone.
@@ -96,5 +124,22 @@ mod tests {
     fn offsets_of_time_zones_are_read() {
         assert_eq!([zone(b"+0000\n"), zone(b"+0530\n"), zone(b"-0800\n")], [Some(0), Some(19_800), Some(-28_800)]);
         assert_eq!([zone(b""), zone(b"UTC"), zone(b"+05")], [None; 3]);
+    }
+
+    /// A host without date(1) is not taken for one in UTC.
+    #[test]
+    fn without_a_time_zone_there_is_an_error() {
+        for command in ["/nonexistent/date", "true"] {
+            assert!(offset_by(command).is_err_and(|why| why.contains("time zone")), "{command}");
+        }
+    }
+
+    /// `date -u -d '2000-02-29 03:00' +%s` and its neighbours.
+    #[test]
+    fn the_next_time_of_day_is_today_or_tomorrow() {
+        assert_eq!(next(951_782_400, 10_800), 951_793_200);
+        assert_eq!(next(951_793_200, 10_800), 951_793_200);
+        assert_eq!(next(951_793_201, 10_800), 951_879_600);
+        assert_eq!(next(-1, 0), 0);
     }
 }

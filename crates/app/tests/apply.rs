@@ -224,6 +224,25 @@ fn policies_are_applied_confirmed_rolled_back_and_remembered() {
     }
 }
 
+/// Guards that would be watched longer than the change waits are refused before altq is asked, here
+/// by commands that no altq could answer.
+#[test]
+fn guards_are_not_watched_longer_than_a_change_waits() {
+    let folder = std::env::temp_dir().join(format!("altq-apply-{}-longer", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("p.altq");
+    std::fs::write(&file, POLICY).unwrap();
+    let safely = ["--guard", "class calls p99 < 20ms", "--confirm", "5s", "--guard-for"];
+    for command in [&["apply", file.to_str().unwrap()][..], &["class", "set", "wan/calls", "share 25%"]] {
+        for (time, code) in [("5s", 2), ("1h", 2), ("4s", 1)] {
+            let output = altq(&folder.join("none"), &[command, &safely, &[time]].concat());
+            assert_eq!(output.status.code(), Some(code), "{command:?} {time}: {}", err(&output));
+            assert_eq!(err(&output).contains("--guard-for"), code == 2, "{}", err(&output));
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// One thing is changed, is shown as drift, and is written back into the file, comments kept.
 #[test]
 fn classes_and_rules_are_edited_and_saved() {

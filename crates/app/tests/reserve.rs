@@ -191,7 +191,12 @@ fn receive(world: &World, port: u16) -> Arc<AtomicU64> {
 #[test]
 fn without_a_running_altq_one_line_says_what_to_do() {
     let folder = Folder::new("nobody", POLICY);
-    for arguments in [&["reserve", "list"][..], &["reserve", "watch"], &["reserve", "del", "--key", "a"]] {
+    for arguments in [
+        &["reserve", "list"][..],
+        &["reserve", "watch"],
+        &["reserve", "del", "--key", "a"],
+        &["reserve", "modify", "--key", "a", "--rate", "1Mbit/s"],
+    ] {
         let output = altq(&folder.socket(), arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", err(&output));
         assert!(err(&output).contains("no altq runs") && err(&output).lines().count() == 1, "{}", err(&output));
@@ -201,7 +206,6 @@ fn without_a_running_altq_one_line_says_what_to_do() {
         (&["reserve", "add", "--flow", "proto=icmp dport=7", "--rate", "1Mbit/s", "--burst", "1500"], "no ports"),
         (&["reserve", "add", "--flow", "dport=7", "--rate", "1", "--burst", "1500"], "of what"),
         (&["reserve", "add", "--flow", "dport=7", "--rate", "1Mbit/s"], "--burst"),
-        (&["reserve", "modify", "--key", "a", "--rate", "1Mbit/s"], "--burst"),
         (&["reserve", "refresh", "--key", ""], "1 to 255"),
     ] {
         let output = altq(&folder.socket(), arguments);
@@ -327,6 +331,11 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert_eq!(modify("1Mbit/s").status.code(), Some(0));
     assert_eq!(rates(), [1_000_000, 3_000_000]);
     until("the class follows", || running.class("res.1")["guaranteed_bit_s"] == 1_000_000);
+    // What is not given stays.
+    assert_eq!(running.ask(&["reserve", "modify", "--key", "a", "--burst", "6500"]).status.code(), Some(0));
+    let bucket = running.list()[0]["tspec"].clone();
+    assert_eq!((&bucket["burst_bytes"], &bucket["min_unit_bytes"]), (&6500.into(), &1000.into()), "{bucket}");
+    assert_eq!(rates(), [1_000_000, 3_000_000]);
     for (more, code, value) in [
         (&["--service", "guaranteed"][..], 21, 2),
         (&["--delay", "1us"], 1, 1),

@@ -96,6 +96,8 @@ struct Tree {
     held: usize,
     /// The reservations, if the policy has a class for them.
     reserved: Option<Box<Reserved>>,
+    /// The lowest number that the first reservation of the next table may get.
+    next: u64,
     /// The classes and rules of reservations.
     booked: Booked,
 }
@@ -415,7 +417,7 @@ impl Tree {
         let (trial, rules, spans) = (Engine::new(&link.spec)?, link.spec.rules.clone(), link.rules.clone());
         let (own, leading, readers) = ((0..link.classes.len() as ClassId).collect(), Vec::new(), HashMap::new());
         let (reserved, booked, policy) = (Reserved::of(&link), Booked::of(&link), link.clone());
-        Ok(Tree { link, policy, own, trial, rules, spans, leading, readers, held: 0, reserved, booked })
+        Ok(Tree { link, policy, own, trial, rules, spans, leading, readers, held: 0, reserved, next: 1, booked })
     }
 
     /// The parent of a subscriber's class.

@@ -98,6 +98,17 @@ impl Table {
         State { form: FORM, link: self.room.place.link.clone(), next_id: self.next, reservations }
     }
 
+    /// The lowest number that the next reservation may get.
+    pub fn next_id(&self) -> u64 {
+        self.next
+    }
+
+    /// Gives numbers from `next` on, unless those of the table are higher already. So a table that
+    /// takes the place of another one gives no number again.
+    pub fn continue_at(&mut self, next: u64) {
+        self.next = self.next.max(next.min(MOST_ID));
+    }
+
     /// Adds the reservations of a state to a table, and makes their classes and rules in the
     /// engine. Those whose deadline has passed give an event `expired`, those for which the policy
     /// no longer has room one `preempted`. Whatever the state says, none lasts longer than its time

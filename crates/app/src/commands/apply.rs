@@ -25,6 +25,9 @@ use crate::socket::{Socket, ask, fail};
 const WATCHED: Nanos = 10 * SECOND;
 /// A change waits for the command's own confirmation this much longer than guards are watched.
 const SPARE: Nanos = 30 * SECOND;
+/// With --confirm, the command watches guards this much less than the change waits, so that there is
+/// time to confirm it.
+const LEFT: Nanos = 3 * SECOND;
 /// Time between two checks whether a guard was broken.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -70,7 +73,8 @@ pub struct Safely {
     /// given several times
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     guard: Vec<Guard>,
-    /// Watches guards for this time before the command ends [default: 10s]
+    /// Watches guards for this time before the command ends; less than --confirm [default: 10s, or
+    /// less if --confirm is short]
     #[arg(long, value_name = "TIME", requires = "guard", value_parser = wait)]
     guard_for: Option<Nanos>,
 }
@@ -158,7 +162,7 @@ impl Args {
         let written = policy.sources.texts.first().map_or("", |(_, text)| text.as_str());
         let language = file.language.or_else(|| Language::of(&file.file, written));
         // A policy of several files is sent as one text.
-        let text = if policy.sources.texts.len() > 1 { altq_config::print(&policy).text } else { written.to_owned() };
+        let text = if policy.includes() { altq_config::print(&policy).text } else { written.to_owned() };
         Some(Apply {
             name,
             language: language.unwrap_or(Language::Native).name().to_owned(),
@@ -173,6 +177,9 @@ impl Args {
 
 /// Runs `altq apply`.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    if let Err(fault) = args.safely.check() {
+        return Ok(fail("apply", &fault));
+    }
     if args.schedule {
         return schedule::run(args);
     }
@@ -182,7 +189,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         if let Err(fault) = args.socket.connect().and_then(|mut client| checked(&mut client, &asked)) {
             return Ok(fail("apply", &fault));
         }
-        sleep_until(at);
+        if let Err(fault) = sleep_until(at) {
+            return Ok(fail("apply", &fault));
+        }
     }
     let connected = args.socket.connect();
     let applied = connected.and_then(|mut client| Ok((ask::<Applied>(&mut client, "apply", &asked)?, client)));
@@ -221,25 +230,43 @@ fn things(count: usize) -> String {
     if count == 1 { "1 thing".to_owned() } else { format!("{count} things") }
 }
 
-fn sleep_until(at: When) {
-    let left = |second: u32| (second + 86_400 - clock::local().second % 86_400) % 86_400;
-    let wait = match at {
-        When::In(wait) => wait,
-        When::Day(second) => u64::from(left(second)) * SECOND,
+/// Waits until a policy is to be applied. The clock is looked at again and again: it may be set,
+/// summer time may begin, and the host may sleep.
+fn sleep_until(at: When) -> Result<(), Fault> {
+    let said = |seconds: u64| {
+        eprintln!("altq apply: the policy can be applied; that happens in {}", time_text(seconds * SECOND));
     };
-    eprintln!("altq apply: the policy can be applied; that happens in {}", time_text(wait / SECOND * SECOND));
-    let When::Day(second) = at else { return std::thread::sleep(Duration::from_nanos(wait)) };
-    // The clock is looked at again and again: it may be set, summer time may begin, and the host
-    // may sleep.
-    let mut before = left(second);
-    while before > 0 {
-        std::thread::sleep(Duration::from_secs(before.min(10).into()));
-        let now = left(second);
-        if now > before && now - before > 43_200 {
-            // That time has passed meanwhile.
-            break;
+    let second = match at {
+        When::In(wait) => {
+            said(wait / SECOND);
+            std::thread::sleep(Duration::from_nanos(wait));
+            return Ok(());
         }
-        before = now;
+        When::Day(second) => second,
+    };
+    let unknown =
+        |why: String| Fault::new(Code::Failed, why).help("--at with a time from now, such as 90s, needs no time zone");
+    let mut offset = clock::offset().map_err(unknown)?;
+    let begun = clock::unix().saturating_add(offset);
+    let due = clock::next(begun, second);
+    said(due.saturating_sub(begun).unsigned_abs());
+    let wall = || {
+        // If the zone cannot be asked for once, it is still the one before.
+        offset = clock::offset().unwrap_or(offset);
+        clock::unix().saturating_add(offset)
+    };
+    wait_for(due, wall, std::thread::sleep);
+    Ok(())
+}
+
+/// Sleeps until the clock on the wall has come to this time or is past it, however it is set.
+fn wait_for(due: i64, mut wall: impl FnMut() -> i64, mut sleep: impl FnMut(Duration)) {
+    loop {
+        let left = due.saturating_sub(wall());
+        if left <= 0 {
+            return;
+        }
+        sleep(Duration::from_secs(left.min(10).unsigned_abs()));
     }
 }
 
@@ -251,9 +278,24 @@ impl Safely {
         Safe { confirm_ns: self.confirm.or(own), guards: self.guard.clone() }
     }
 
+    /// Whether the options go together: a change is not taken back before the guards were watched.
+    ///
+    /// # Errors
+    ///
+    /// They do not.
+    pub fn check(&self) -> Result<(), Fault> {
+        match (self.guard_for, self.confirm) {
+            (Some(watched), Some(confirm)) if watched >= confirm => {
+                let why = "--guard-for is not shorter than --confirm, so the change would be taken back before it ends";
+                Err(Fault::usage(why).help("give --confirm some seconds more, in which you can confirm the change"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn watched(&self) -> Nanos {
-        let most = self.confirm.unwrap_or(Nanos::MAX);
-        self.guard_for.unwrap_or(WATCHED).min(most)
+        let most = self.confirm.map_or(Nanos::MAX, |confirm| confirm - LEFT.min(confirm / 2));
+        self.guard_for.unwrap_or(WATCHED.min(most))
     }
 
     /// Prints what has been done, and waits while guards are watched.
@@ -409,5 +451,44 @@ mod tests {
         let text = shown(&entry);
         assert!(text.starts_with("1970-01-01T23:59:59Z change 3: applied /etc/altq/p.altq by "), "{text}");
         assert!(text.ends_with("\n    class a: gone\n    and 2 more\n"), "{text}");
+    }
+
+    #[test]
+    fn guards_are_watched_while_the_change_can_be_confirmed() {
+        let safely = |confirm: Option<u64>, guard_for: Option<u64>| Safely {
+            confirm: confirm.map(|seconds| seconds * SECOND),
+            guard: vec![guard("class voice p99 < 20ms").unwrap()],
+            guard_for: guard_for.map(|seconds| seconds * SECOND),
+        };
+        for (confirm, guard_for) in [(5, 5), (5, 3600)] {
+            let refused = safely(Some(confirm), Some(guard_for)).check();
+            assert!(refused.is_err_and(|fault| fault.code == Code::Usage), "{confirm} {guard_for}");
+        }
+        for (confirm, guard_for) in [(Some(5), Some(4)), (Some(5), None), (None, Some(3600)), (None, None)] {
+            assert!(safely(confirm, guard_for).check().is_ok(), "{confirm:?} {guard_for:?}");
+        }
+        let watched = |confirm, guard_for| safely(confirm, guard_for).watched();
+        for (confirm, seconds) in [(60, 10), (13, 10), (10, 7), (5, 3), (2, 1)] {
+            let most = watched(Some(confirm), None);
+            assert!(most < confirm * SECOND && most.abs_diff(seconds * SECOND) < SECOND, "{confirm}: {most}");
+        }
+        assert_eq!(watched(Some(60), Some(40)), 40 * SECOND);
+        assert_eq!((watched(None, None), watched(None, Some(3600))), (10 * SECOND, 3600 * SECOND));
+    }
+
+    /// It is noon, and a policy is due at one.
+    #[test]
+    fn a_clock_that_is_set_far_does_not_mislead() {
+        let (noon, due) = (43_200, 46_800);
+        for (set, sleeps) in [(noon + 13 * 3600, 1), (due, 1), (due - 1, 2), (noon - 13 * 3600, 5041)] {
+            let (now, mut slept) = (std::cell::Cell::new(noon), 0);
+            let sleep = |time: Duration| {
+                slept += 1;
+                now.set(if slept == 1 { set } else { now.get() + time.as_secs() as i64 });
+            };
+            wait_for(due, || now.get(), sleep);
+            assert!(now.get() >= due, "{set}");
+            assert_eq!(slept, sleeps, "{set}");
+        }
     }
 }

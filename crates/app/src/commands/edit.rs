@@ -189,7 +189,8 @@ pub fn matches(args: &Match) -> anyhow::Result<Exit> {
 }
 
 fn change(command: &str, op: &str, fields: &Fields<'_>, safely: &Safely, socket: &Socket) -> Exit {
-    let asked = socket.connect().and_then(|mut client| Ok((ask::<Applied>(&mut client, op, fields)?, client)));
+    let connected = safely.check().and_then(|()| socket.connect());
+    let asked = connected.and_then(|mut client| Ok((ask::<Applied>(&mut client, op, fields)?, client)));
     match asked {
         Ok((applied, mut client)) => safely.done(command, &mut client, &applied),
         Err(fault) => fail(command, &fault),
@@ -219,14 +220,14 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
         eprintln!("altq save: {} has it already", file.display());
         return Ok(Exit::Ok);
     }
-    if args.file.is_none()
-        && let Some(why) = includes(&file)
-    {
-        eprintln!("altq save: {why}; `altq save FILE` writes the whole policy into one file");
-        return Ok(Exit::Refused);
-    }
     if let Some(why) = misread(&file, &running) {
         eprintln!("altq save: {why}; `altq save FILE.altq` writes it elsewhere");
+        return Ok(Exit::Refused);
+    }
+    if args.file.is_none()
+        && let Some(why) = includes(&file, &running.language)
+    {
+        eprintln!("altq save: {why}; `altq save FILE` writes the whole policy into one file");
         return Ok(Exit::Refused);
     }
     match replace(&file, &running.text) {
@@ -252,10 +253,21 @@ fn misread(file: &Path, running: &Running) -> Option<String> {
     })
 }
 
-/// Why a file cannot be replaced: its policy is in several files.
-fn includes(file: &Path) -> Option<String> {
-    let policy = altq_config::load(file, None).ok()?;
-    (policy.sources.texts.len() > 1).then(|| format!("{} includes other files", file.display()))
+/// Why a file cannot be replaced: its policy is in several files. A file that cannot be read may
+/// include others too.
+fn includes(file: &Path, language: &str) -> Option<String> {
+    let language: Language = match language.parse() {
+        Ok(language) => language,
+        Err(why) => return Some(why),
+    };
+    match altq_config::load(file, Some(language)) {
+        Ok(policy) => policy.includes().then(|| format!("{} includes other files", file.display())),
+        Err(failed) => {
+            let why = failed.to_string();
+            let why = why.lines().next().unwrap_or("it holds errors");
+            Some(format!("whether {} includes other files cannot be told ({why})", file.display()))
+        }
+    }
 }
 
 /// Replaces a file, so that after a crash there is the old one or the new one.
@@ -297,5 +309,33 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_includes_others_or_cannot_be_read_is_not_replaced() {
+        let folder = std::env::temp_dir().join(format!("altq-includes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let whole = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq  class rest { share 40%  default } }\n";
+        fs::write(folder.join("other.altq"), "").unwrap();
+        let of = |name: &str, text: &str| {
+            fs::write(folder.join(name), text).unwrap();
+            includes(&folder.join(name), "native").unwrap_or_default()
+        };
+        assert_eq!(of("p.altq", whole), "");
+        // The name does not say which language it is; altq was started with --language.
+        assert_eq!(of("policy", whole), "");
+        for include in ["include \"other.altq\"\n", "include \"none-*.altq\"\n"] {
+            for name in ["p.altq", "policy"] {
+                let why = of(name, &format!("{include}{whole}"));
+                assert!(why.ends_with("includes other files"), "{why}");
+            }
+        }
+        // Somebody is still writing it, or what it includes is away.
+        for text in ["include \"gone.altq\"\n", "link wan { rate"] {
+            let why = of("p.altq", text);
+            assert!(why.contains("cannot be told"), "{text}: {why}");
+        }
+        assert!(includes(&folder.join("away.altq"), "native").is_some());
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

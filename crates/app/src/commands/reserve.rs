@@ -29,7 +29,7 @@ Exit codes: 0 done, 1 no altq answers, 2 the request is wrong, 5 refused, 6 not 
 Examples:
   altq reserve add --flow 'proto=udp src=10.0.1.1 dst=10.0.2.2 dport=5004' --rate 500kbit/s \\
       --burst 10kbytes --min-unit 128 --for 10m --key call4
-  altq reserve modify --key call4 --rate 800kbit/s --burst 10kbytes
+  altq reserve modify --key call4 --rate 800kbit/s
   altq reserve refresh --key call4
   altq reserve list
   altq reserve watch | jq -r .event")]
@@ -96,11 +96,11 @@ struct Modify {
     /// The packets that belong to it from now on; may be given up to 64 times
     #[arg(long = "flow", value_name = "FLOW")]
     flows: Vec<Flow>,
-    /// Its new rate, such as 800kbit/s; must be given with --burst
-    #[arg(long, value_name = "RATE", requires = "burst", value_parser = literal::rate_with_unit)]
+    /// Its new rate, such as 800kbit/s
+    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
     rate: Option<Rate>,
     /// What it may send at once from now on, such as 10kbytes
-    #[arg(long, value_name = "SIZE", requires = "rate", value_parser = literal::size)]
+    #[arg(long, value_name = "SIZE", value_parser = literal::size)]
     burst: Option<u64>,
     #[command(flatten)]
     packets: Packets,
@@ -154,13 +154,13 @@ struct Watch {
 #[derive(Debug, clap::Args)]
 struct Packets {
     /// Its peak rate, which is ignored
-    #[arg(long, value_name = "RATE", requires = "rate", value_parser = literal::rate_with_unit)]
+    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
     peak: Option<Rate>,
     /// Smaller packets are charged as if they had so many bytes [default: 64]
-    #[arg(long, value_name = "BYTES", requires = "rate", value_parser = packet)]
+    #[arg(long, value_name = "BYTES", value_parser = packet)]
     min_unit: Option<u32>,
     /// Its largest packet [default: the MTU of the link]
-    #[arg(long, value_name = "BYTES", requires = "rate", value_parser = packet)]
+    #[arg(long, value_name = "BYTES", value_parser = packet)]
     max_packet: Option<u32>,
 }
 
@@ -172,6 +172,36 @@ impl Packets {
             peak_bit_s: self.peak.map(Rate::as_bit_s),
             min_unit_bytes: self.min_unit,
             max_packet_bytes: self.max_packet,
+        }
+    }
+}
+
+impl Modify {
+    /// The token bucket that is asked for: what is not given stays as it is. `None` if nothing of it
+    /// is given, or if there is no such reservation, which the answer says.
+    fn tspec(&self) -> Result<Option<Tspec>, Fault> {
+        let Packets { peak, min_unit, max_packet } = &self.packets;
+        let of_packets = peak.is_some() || min_unit.is_some() || max_packet.is_some();
+        if self.rate.is_none() && self.burst.is_none() && !of_packets {
+            return Ok(None);
+        }
+        let fields = OfClass { within_class: self.more.within.as_deref() };
+        let json = self.more.socket.connect()?.ask(name(Op::List), &fields)?;
+        let found = read::<Listed>(&json)?.tspecs(self.which.key.as_deref(), self.which.id);
+        match found.as_slice() {
+            [] => Ok(None),
+            [old] => Ok(Some(self.changed(*old))),
+            _ => Err(Fault::usage("several classes have such a reservation; --within says which is meant")),
+        }
+    }
+
+    fn changed(&self, old: Tspec) -> Tspec {
+        Tspec {
+            rate_bit_s: self.rate.map_or(old.rate_bit_s, Rate::as_bit_s),
+            burst_bytes: self.burst.unwrap_or(old.burst_bytes),
+            peak_bit_s: self.packets.peak.map(Rate::as_bit_s).or(old.peak_bit_s),
+            min_unit_bytes: self.packets.min_unit.or(old.min_unit_bytes),
+            max_packet_bytes: self.packets.max_packet.or(old.max_packet_bytes),
         }
     }
 }
@@ -266,7 +296,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         }
         What::Modify(modify) => {
             let flows = (!modify.flows.is_empty()).then(|| modify.flows.clone());
-            let tspec = modify.rate.zip(modify.burst).map(|(rate, burst)| modify.packets.tspec(rate, burst));
+            let tspec = match modify.tspec() {
+                Ok(tspec) => tspec,
+                Err(fault) => return Ok(fail("reserve", &fault)),
+            };
             one(under(Request { flows, tspec, ..of(Op::Modify, &modify.which) }, &modify.terms), &modify.more)
         }
         What::Refresh(refresh) => one(Request { ttl_s: refresh.ttl, ..of(Op::Refresh, &refresh.which) }, &refresh.more),
@@ -390,5 +423,31 @@ mod tests {
         }
         assert_eq!((packet("128"), packet("1500bytes")), (Ok(128), Ok(1500)));
         assert!(packet("5000Mbytes").is_err());
+    }
+
+    /// `altq reserve modify`, as it is typed.
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        modify: Modify,
+    }
+
+    #[test]
+    fn what_is_not_given_stays_as_it_is() {
+        use clap::Parser as _;
+        let (rate_bit_s, burst_bytes, peak_bit_s) = (500_000, 10_000, Some(900_000));
+        let (min_unit_bytes, max_packet_bytes) = (Some(128), Some(1000));
+        let old = Tspec { rate_bit_s, burst_bytes, peak_bit_s, min_unit_bytes, max_packet_bytes };
+        for (words, new) in [
+            ("--rate 800kbit/s", Tspec { rate_bit_s: 800_000, ..old }),
+            ("--burst 20kbytes", Tspec { burst_bytes: 20_000, ..old }),
+            ("--rate 1Mbit/s --burst 6000", Tspec { rate_bit_s: 1_000_000, burst_bytes: 6000, ..old }),
+            ("--peak 2Mbit/s", Tspec { peak_bit_s: Some(2_000_000), ..old }),
+            ("--min-unit 64", Tspec { min_unit_bytes: Some(64), ..old }),
+            ("--max-packet 1500", Tspec { max_packet_bytes: Some(1500), ..old }),
+        ] {
+            let typed = Typed::try_parse_from("modify --key a".split(' ').chain(words.split(' '))).unwrap();
+            assert_eq!(typed.modify.changed(old), new, "{words}");
+        }
     }
 }

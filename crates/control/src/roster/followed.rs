@@ -79,6 +79,19 @@ impl Roster {
     /// What only a new start can change; or, without `evict`, the subscribers and reservations that
     /// do not fit. Then nothing has changed.
     pub fn prepare(&mut self, links: Vec<Arc<Link>>, evict: bool) -> Result<Prepared, Fault> {
+        self.prepare_with(links, evict, false)
+    }
+
+    /// Like [`prepare`](Roster::prepare), but a rate that was [set](Roster::set_rate) while a link
+    /// runs stays if its policy before and the new one write the same rate.
+    ///
+    /// # Errors
+    /// Those of `prepare`.
+    pub fn prepare_keeping_rates(&mut self, links: Vec<Arc<Link>>, evict: bool) -> Result<Prepared, Fault> {
+        self.prepare_with(links, evict, true)
+    }
+
+    fn prepare_with(&mut self, links: Vec<Arc<Link>>, evict: bool, keep: bool) -> Result<Prepared, Fault> {
         let places: Vec<(usize, Arc<Link>)> =
             links.into_iter().map(|link| Ok((self.place(&link.name)?, link))).collect::<Result<_, Fault>>()?;
         let mut misfits = Misfits::new();
@@ -97,6 +110,9 @@ impl Roster {
             }
             let people = self.people.values().filter(|person| !evicted.contains(&person.asked.id));
             let mut target = tree.target(index, &link, people)?;
+            if keep && link.spec.rate == tree.policy.spec.rate {
+                target.link.spec.rate = tree.link.spec.rate;
+            }
             let (lost, stay) = tree.lose(&target.link);
             let place = &tree.link.name;
             said.extend(lost.into_iter().map(|(id, why)| format!("reservation {id} of link {place}: {why}")));
@@ -172,7 +188,12 @@ impl Roster {
         for (index, ready) in prepared.links {
             let Some(tree) = self.links.get_mut(index) else { continue };
             match ready {
-                Ready::New(new) => *tree = *new,
+                Ready::New(new) => {
+                    tree.drop_table();
+                    let next = tree.next;
+                    *tree = *new;
+                    tree.next = next;
+                }
                 Ready::Changed(followed) => {
                     let (name, without) = (followed.policy.name.clone(), followed.without_table);
                     let changes = tree.follow(*followed);
@@ -270,6 +291,7 @@ impl Roster {
         }
         self.tell(index, done);
         let Some(tree) = self.links.get_mut(index) else { return };
+        tree.drop_table();
         tree.reserved = tree.new_table();
     }
 }
@@ -426,12 +448,15 @@ impl Tree {
         of_people.map(|(_, (_, spec))| packets(spec)).sum()
     }
 
-    /// A table for the reservations of the link as it is now.
+    /// A table for the reservations of the link as it is now. It gives no number again that a table
+    /// before it has given.
     fn new_table(&self) -> Option<Box<Reserved>> {
         if self.link.path() == Some(Path::Kernel) {
             return None;
         }
-        self.place().map(Reserved::with)
+        let mut new = self.place().map(Reserved::with)?;
+        new.table.continue_at(self.next);
+        Some(new)
     }
 }
 

@@ -196,7 +196,7 @@ impl Roster {
         if matches!(asked.op, Op::List | Op::Watch) {
             return Ok(self.list(at, asked, done));
         }
-        let index = match self.table_of(asked) {
+        let index = match self.table_of(asked).and_then(|index| self.only_key(at.now, index, asked).map(|()| index)) {
             Ok(index) => index,
             Err(why) => return Ok(done.with(Said::Answer(Box::new(Answer::refusing(asked, why))))),
         };
@@ -232,6 +232,10 @@ impl Roster {
             |why: &str| Again { refused: ids.iter().map(|id| (*id, why.to_owned())).collect(), ..Again::default() };
         let index = self.links.iter().position(|tree| tree.link.name == state.link && tree.reserved.is_some());
         let Some(index) = index else {
+            // A later policy may have a class for reservations again.
+            if let Some(tree) = self.links.iter_mut().find(|tree| tree.link.name == state.link) {
+                tree.next = tree.next.max(state.next_id);
+            }
             done.notes.extend(ids.iter().flat_map(|id| gone(&state.link, *id)));
             let why = format!("no link `{}` runs here that has a class for reservations", state.link);
             return done.with(none(&why));
@@ -311,6 +315,24 @@ impl Roster {
         }
     }
 
+    /// Checks that a key that `add` would put into the table of a link is in no other table. One
+    /// whose time is over no longer counts.
+    fn only_key(&self, now: Nanos, index: usize, asked: &Request) -> Result<(), String> {
+        let Some(key) = asked.key.as_deref().filter(|_| asked.op == Op::Add) else { return Ok(()) };
+        let others = self.links.iter().enumerate().filter(|(at, _)| *at != index);
+        let holds = |tree: &Tree| {
+            let there = tree.reserved.as_ref().and_then(|reserved| reserved.table.of_key(key));
+            there.is_some_and(|there| there.deadline.is_none_or(|deadline| deadline > now))
+        };
+        match others.map(|(_, tree)| tree).find(|tree| holds(tree)) {
+            Some(tree) => Err(format!(
+                "link `{}` has a reservation with the key `{key}` already; end that one first, or take another key",
+                tree.link.name
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Whether a reservation has this key.
     pub fn has_key(&self, key: &str) -> bool {
         self.tables().any(|(_, table)| table.of_key(key).is_some())
@@ -347,7 +369,7 @@ impl Roster {
         self.tell(index, done);
         let tree = &mut self.links[index];
         if tree.reserved.is_some() && tree.link.reservations.is_none() {
-            tree.reserved = None;
+            tree.drop_table();
         }
     }
 
@@ -384,6 +406,13 @@ impl Done<()> {
 }
 
 impl Tree {
+    /// Removes the table. A later one continues with its numbers.
+    pub(super) fn drop_table(&mut self) {
+        if let Some(gone) = self.reserved.take() {
+            self.next = self.next.max(gone.table.next_id());
+        }
+    }
+
     /// Marks that the link has changed since its table got its place.
     pub(super) fn outdate(&mut self) {
         if let Some(reserved) = &mut self.reserved {

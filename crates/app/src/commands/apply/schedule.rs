@@ -52,9 +52,22 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         output::print(&week.iter().map(|(at, policy)| format!("{at} {policy}\n")).collect::<String>())?;
         return Ok(Exit::Ok);
     }
+    if let Err(why) = clock::local() {
+        return Ok(fail("apply", &Fault::new(Code::Failed, why)));
+    }
     let (mut last, mut said) = (None, String::new());
     loop {
-        let now = clock::local();
+        let now = match clock::local() {
+            Ok(now) => now,
+            Err(why) => {
+                if why != said {
+                    eprintln!("altq apply: {why}; it is asked again every {} s", LOOK.as_secs());
+                }
+                said = why;
+                std::thread::sleep(LOOK);
+                continue;
+            }
+        };
         match step(args, schedule.policy(now), last.as_ref()) {
             Ok(None) => {}
             Ok(new) => (last, said) = (new, String::new()),
@@ -66,7 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 said = fault;
             }
         }
-        let until_next = Duration::from_secs(schedule.until_next(clock::local()).into());
+        // An answer takes its time. Without a zone the next round says so.
+        let until_next = clock::local().map_or(LOOK, |now| Duration::from_secs(schedule.until_next(now).into()));
         std::thread::sleep(LOOK.min(until_next));
     }
 }

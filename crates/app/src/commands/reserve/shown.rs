@@ -101,6 +101,16 @@ struct Reservation {
 }
 
 impl Listed {
+    /// The token buckets of the reservations that a key or a number names.
+    pub fn tspecs(&self, key: Option<&str>, id: Option<u64>) -> Vec<Tspec> {
+        let is_meant = |there: &&Reservation| match key {
+            Some(key) => there.key.as_deref() == Some(key),
+            None => Some(there.id) == id,
+        };
+        let all = self.places.iter().flat_map(|place| &place.reservations);
+        all.filter(is_meant).map(|there| there.tspec).collect()
+    }
+
     /// A table for each class, at most `width` columns wide if that is possible.
     pub fn text(&self, width: Option<usize>) -> String {
         self.places.iter().map(|place| place.text(width)).collect::<Vec<String>>().join("\n")
@@ -180,6 +190,15 @@ mod tests {
             "tspec":{"rate_bit_s":500000,"burst_bytes":10000},"charged_bit_s":648438,"excess":"borrow",
             "delay_ns":null,"expires_s":100.04,"flows":[{"dst":"10.0.2.2","dport":5004,"proto":"udp"}]}]}]}"#;
         let listed: Listed = serde_json::from_str(list).unwrap();
+        for (key, id, rates) in [
+            (Some("a"), None, vec![500_000]),
+            (None, Some(1), vec![500_000]),
+            (Some("b"), None, vec![]),
+            (None, Some(2), vec![]),
+        ] {
+            let found = listed.tspecs(key, id);
+            assert_eq!(found.iter().map(|tspec| tspec.rate_bit_s).collect::<Vec<u64>>(), rates, "{key:?} {id:?}");
+        }
         let text = listed.text(None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "wan/res: 648438bit/s of 4Mbit/s reserved, bursts of 10000 of 75000 bytes");

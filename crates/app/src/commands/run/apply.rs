@@ -323,6 +323,9 @@ fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> 
     same_links(state, &links, wanted.link.is_some())?;
     known_classes(state, &links, &wanted.guards)?;
     let mut lines = Vec::new();
+    // Whoever changes one thing, or takes a change back, says nothing of the rate that the line has
+    // now. A whole policy is applied as it is written.
+    let keeps_rates = matches!(wanted.what, What::Edited | What::Reverted);
     for link in &links {
         if let Some(start) = state.started(&link.name) {
             fits(&start, link, live.tuning).map_err(|what| {
@@ -334,7 +337,8 @@ fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> 
             lines.extend(differences(&runs, link));
         }
         let rate = state.roster.link(&link.name).map(|link| link.spec.rate);
-        if let (Some(rate), Some(written)) = (rate, state.roster.written(&link.name))
+        if !keeps_rates
+            && let (Some(rate), Some(written)) = (rate, state.roster.written(&link.name))
             && written.spec.rate == link.spec.rate
             && rate != link.spec.rate
         {
@@ -343,7 +347,10 @@ fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> 
     }
     let links: Vec<Arc<Link>> = links.into_iter().map(Arc::new).collect();
     let by_kernel = links.iter().filter(|link| link.path() == Some(Path::Kernel)).cloned().collect();
-    let prepared = state.roster.prepare(links, wanted.evict)?;
+    let prepared = match keeps_rates {
+        true => state.roster.prepare_keeping_rates(links, wanted.evict)?,
+        false => state.roster.prepare(links, wanted.evict)?,
+    };
     if wanted.wait_ns.is_some()
         && let Err(fault) = state.roster.can_return(&prepared)
     {

@@ -1,7 +1,7 @@
 use altq_engine::packet::Packet;
 use altq_engine::random::SplitMix64;
 use altq_engine::units::SECOND;
-use altq_reserve::{Op, Tspec};
+use altq_reserve::{FORM, Op, State, Tspec};
 
 use super::*;
 use crate::fault::Code;
@@ -132,6 +132,79 @@ fn who_would_not_fit_is_named_and_stays_or_goes() {
         ("a".into(), "rest".into())
     );
     assert_eq!(world.set("c", "10.0.0.9", 5_000_000), 1);
+}
+
+fn rate_of(world: &World) -> u64 {
+    world.roster.link("down").unwrap().spec.rate.as_bit_s()
+}
+
+/// A rate that was set while the link runs stays, unless the policy writes another one.
+#[test]
+fn a_rate_that_was_set_stays_until_a_policy_writes_another() {
+    let mut world = World::new(POLICY);
+    world.set("a", "10.0.0.1", 1_000_000);
+    let changes = world.roster.set_rate("down", Rate::bit_s(50_000_000)).unwrap();
+    world.make(changes);
+    let edited = POLICY.replace("class bulk { share 20%", "class bulk { share 10%");
+    let prepared = world.roster.prepare_keeping_rates(links(&edited), false).unwrap();
+    world.roster.can_return(&prepared).unwrap();
+    let done = world.roster.commit(world.at(), prepared);
+    let sets_rate = |change: &altq_engine::Change| matches!(change, altq_engine::Change::SetRate(_));
+    assert!(!done.changes.iter().any(|(_, changes)| changes.iter().any(sets_rate)), "{:?}", done.changes);
+    world.done(done);
+    assert_eq!(rate_of(&world), 50_000_000);
+    assert_eq!(world.roster.written("down").unwrap().spec.rate.as_bit_s(), 100_000_000);
+    // The way back keeps it too, but not a policy with another rate, and the way back from that.
+    let slower = POLICY.replace("rate 100Mbit/s", "rate 80Mbit/s");
+    for (text, rate) in [(POLICY, 50_000_000), (&slower, 80_000_000), (POLICY, 100_000_000)] {
+        let prepared = world.roster.prepare_keeping_rates(links(text), false).unwrap();
+        let done = world.roster.commit(world.at(), prepared);
+        world.done(done);
+        assert_eq!(rate_of(&world), rate);
+    }
+    // A file that is read again has the last word.
+    let changes = world.roster.set_rate("down", Rate::bit_s(50_000_000)).unwrap();
+    world.make(changes);
+    follow(&mut world, POLICY);
+    assert_eq!(rate_of(&world), 100_000_000);
+}
+
+/// A number names one reservation for as long as altq runs, also if the policy has no class for
+/// reservations in between.
+#[test]
+fn numbers_of_reservations_are_never_given_again() {
+    let without = POLICY.replace("reservations { lifetime 100s }", "");
+    let mut world = World::new(POLICY);
+    assert_eq!(world.ask(&add("k", 7, 1_000_000)).id, Some(1));
+    assert_eq!(world.ask(&add("l", 8, 1_000_000)).id, Some(2));
+    let done = world.roster.follow(world.at(), links(&without), true).unwrap();
+    world.done(done);
+    follow(&mut world, POLICY);
+    assert_eq!(world.ask(&add("k", 7, 1_000_000)).id, Some(3));
+    // The same where none is left that would have to end.
+    assert!(world.ask(&of(Op::Del, "k")).granted);
+    follow(&mut world, &without);
+    follow(&mut world, POLICY);
+    assert_eq!(world.ask(&add("k", 7, 1_000_000)).id, Some(4));
+    // All end, because a class of the policy has the name of a reservation's.
+    let named = POLICY.replace("class bulk", "class res.4").replace("-> bulk", "-> res.4");
+    let done = world.roster.follow(world.at(), links(&named), true).unwrap();
+    world.done(done);
+    assert_eq!(world.roster.reservations(), 0);
+    assert_eq!(world.ask(&add("k", 7, 1_000_000)).id, Some(5));
+    // From now on the kernel executes the link, so there is no table.
+    let kernel = "link down { device eth0  path kernel  rate 100Mbit/s  scheduler htb
+        class all { rate 9Mbit/s  default } }";
+    let at = world.at();
+    let _ = world.roster.follow(at, links(kernel), true).unwrap();
+    assert_eq!(world.roster.links[0].next, 6);
+    // A new worker begins with a policy that has no class for reservations.
+    let mut next = World::new(&without);
+    let state = State { form: FORM, link: "down".into(), next_id: 9, reservations: Vec::new() };
+    let done = next.roster.restore(next.at(), Some(&state), true);
+    next.done(done);
+    follow(&mut next, POLICY);
+    assert_eq!(next.ask(&add("k", 7, 1_000_000)).id, Some(9));
 }
 
 #[test]

@@ -236,6 +236,29 @@ fn the_link_of_a_request_follows_from_its_class_or_its_key() {
     assert_eq!(told, [(0, "down"), (1, "up"), (2, "up")]);
 }
 
+/// A key names one reservation, whichever link it is in.
+#[test]
+fn a_key_of_another_link_is_refused() {
+    let mut world = World::new(POLICY);
+    let up = |port, rate| Request { within_class: Some("up/res".into()), ..add("a", port, rate) };
+    assert!(world.ask(&Request { ttl_s: Some(20.0), ..add("a", 1, 1000) }).granted);
+    let answer = world.ask(&up(2, 2000));
+    assert!(!answer.granted);
+    let why = answer.reason.unwrap();
+    assert!(why.starts_with("link `down` has a reservation with the key `a` already"), "{why}");
+    assert_eq!(world.table("up").reservations().count(), 0);
+    // In its own link the same request changes it.
+    assert_eq!(world.ask(&add("a", 1, 3000)).rate_bit_s, Some(3000));
+    assert!(world.ask(&Request { ttl_s: Some(20.0), ..add("a", 1, 3000) }).granted);
+    // One whose time is over is in nobody's way, even before it is removed.
+    world.now += 21 * SECOND;
+    assert!(world.ask(&up(2, 2000)).granted);
+    world.expire();
+    assert_eq!((world.table("down").reservations().count(), world.table("up").reservations().count()), (0, 1));
+    // When the reservation is ended, the key is free for every link.
+    assert!(world.ask(&of(Op::Del, "a")).granted && world.ask(&add("a", 1, 1000)).granted);
+}
+
 #[test]
 fn without_a_class_or_in_a_link_of_the_kernel_the_reason_is_said() {
     let mut world = World::new("link l { rate 1Mbit/s scheduler cbq class all { share 10% default } }");
