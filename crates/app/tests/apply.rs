@@ -129,7 +129,8 @@ impl<'w> Running<'w> {
             let _ = Command::new("kill").args(["-KILL", worker]).stderr(Stdio::null()).status();
         }
         self.child.wait().unwrap();
-        // A zombie has closed its files, and so given up its lock; before that its successor is refused.
+        // A zombie has closed its files, and so given up its lock; before that its successor is
+        // refused.
         let is_gone = |worker: &str| {
             let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
             stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))

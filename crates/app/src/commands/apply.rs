@@ -25,8 +25,8 @@ use crate::socket::{Socket, ask, fail};
 const WATCHED: Nanos = 10 * SECOND;
 /// A change waits for the command's own confirmation this much longer than guards are watched.
 const SPARE: Nanos = 30 * SECOND;
-/// With --confirm, the command watches guards this much less than the change waits, so that there is
-/// time to confirm it.
+/// With --confirm, the command watches guards this much less than the change waits, so that there
+/// is time to confirm it.
 const LEFT: Nanos = 3 * SECOND;
 /// Time between two checks whether a guard was broken.
 const LOOK: Duration = Duration::from_millis(200);

@@ -177,8 +177,8 @@ impl Packets {
 }
 
 impl Modify {
-    /// The token bucket that is asked for: what is not given stays as it is. `None` if nothing of it
-    /// is given, or if there is no such reservation, which the answer says.
+    /// The token bucket that is asked for: what is not given stays as it is. `None` if nothing of
+    /// it is given, or if there is no such reservation, which the answer says.
     fn tspec(&self) -> Result<Option<Tspec>, Fault> {
         let Packets { peak, min_unit, max_packet } = &self.packets;
         let of_packets = peak.is_some() || min_unit.is_some() || max_packet.is_some();
