@@ -4,6 +4,7 @@
 //! and how much chance there is in it is what the interval tells.
 
 use crate::result::{CaseResult, Outcome};
+use crate::table::ratio;
 
 /// The mean of samples, and how far chance may have put it off.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,7 +80,7 @@ pub fn combine(results: Vec<CaseResult>) -> Option<CaseResult> {
         let mean = Mean::of(&figure.samples);
         figure.measured = mean.map(|mean| mean.mean);
         figure.half_width = mean.and_then(|mean| mean.half_width);
-        figure.error = figure.measured.zip(figure.published).map(|(measured, published)| measured / published - 1.0);
+        figure.error = ratio(figure.measured, figure.published).map(|ratio| ratio - 1.0);
     }
     for other in rest {
         let seed = other.seed;
@@ -107,6 +108,7 @@ fn judge(outcome: &mut Outcome, seeds: &[u64]) {
 mod tests {
     use super::*;
     use crate::case::{Bound, Measure};
+    use crate::result::FigureResult;
     use crate::world::World;
 
     #[test]
@@ -148,7 +150,31 @@ mod tests {
             half_width: None,
             fails_at: Vec::new(),
         });
+        for (figure, measured, published) in [("of nothing", 0.0, 0.0), ("of ten", measured, 10.0)] {
+            result.figures.push(FigureResult {
+                row: None,
+                column: None,
+                figure: figure.into(),
+                unit: String::new(),
+                measured: Some(measured),
+                missing: None,
+                samples: Vec::new(),
+                half_width: None,
+                published: Some(published),
+                source: None,
+                error: None,
+                not_reproduced: None,
+            });
+        }
         result
+    }
+
+    /// There is no error against 0: it would be no number, and count as the largest of a case.
+    #[test]
+    fn errors_are_those_of_the_means() {
+        let whole = combine(vec![result(1, 10.0), result(2, 13.0)]).unwrap();
+        let errors: Vec<Option<f64>> = whole.figures.iter().map(|figure| figure.error).collect();
+        assert!(errors[0].is_none() && errors[1].is_some_and(|error| (error - 0.15).abs() < 1e-9), "{errors:?}");
     }
 
     #[test]
