@@ -15,6 +15,10 @@ use crate::nfqueue::steer::{self, Ruleset};
 use crate::sys::interface::Interface;
 use crate::sys::table::Table;
 
+/// The end of each sentence which says that packets of a link pass unshaped while its loop runs. By
+/// it `altq run` tells such a link from one that only differs.
+pub const UNSHAPED: &str = ", so it passes unshaped";
+
 /// Compares later states of the host with the first one.
 #[derive(Debug, Default)]
 pub struct Drift {
@@ -75,7 +79,7 @@ impl Drift {
     fn steered(&mut self, name: &str, ingress: bool, ruleset: &Ruleset, queues: &str, lines: &mut Vec<String>) {
         let what = if ingress { format!("what comes in at {name}") } else { format!("what leaves by {name}") };
         let Some((own, by)) = ruleset.of(name, ingress) else {
-            lines.push(format!("the rules that hand {what} to altq are gone, so it passes unshaped"));
+            lines.push(format!("the rules that hand {what} to altq are gone{UNSHAPED}"));
             return;
         };
         let number = rules::queue_of(&own);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use altq_config::{Link, Policy};
 use altq_control::client::Client;
 use altq_control::request::Differs;
-use altq_dataplane::drift::Drift;
+use altq_dataplane::drift::{Drift, UNSHAPED};
 use serde::Serialize;
 
 /// Time between two checks.
@@ -30,9 +30,6 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// By link, what differs, one sentence each.
 pub type Found = BTreeMap<String, Vec<String>>;
-
-/// The end of a sentence about rules that are gone (`altq_dataplane::drift`).
-const UNSHAPED: &str = ", so it passes unshaped";
 
 /// What was found last.
 #[derive(Default)]
@@ -279,7 +276,8 @@ mod tests {
 
     #[test]
     fn links_without_rules_pass_unshaped_and_that_is_said_once() {
-        let gone = "the rules that hand what leaves by eth0 to altq are gone, so it passes unshaped";
+        let gone = format!("the rules that hand what leaves by eth0 to altq are gone{UNSHAPED}");
+        let gone = gone.as_str();
         let found = |line: &str| Found::from([("wan".to_owned(), vec!["other".to_owned(), line.to_owned()])]);
         let mut latest = Latest::default();
         assert!(latest.take(found("the rules for what leaves by eth0 were changed: a")).is_empty());
