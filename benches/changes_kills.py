@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from changes_world import HELD, NEW, OLD, RENAMED, STEPS, Changing, held, names, strace, turning
+from changes_world import HELD, NEW, OLD, RENAMED, STEPS, Changing, held, names, strace, turning, until_held
 from paths_result import Part, interleaved, valid
 from paths_world import Failure, die_with_parent, end
 from service_parts import of
@@ -189,7 +189,7 @@ def interrupted(trial, victim, step):
     service, off = trial.service, None
     with held(service, step, trial.world.scratch / "strace.log"):
         client = trial.ask_to_apply()
-        time.sleep(HELD / 2)
+        until_held(service)
         worker = trial.kill(victim, client)
     client.wait(30)
     trial.again(victim, worker)

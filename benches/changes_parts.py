@@ -233,13 +233,15 @@ def soak(world, arguments):
                                       0.9 * RATE / 8 / (FULL + OVERHEAD), length + 600)
             stack.callback(world.drop, loads[path])
             workers[path] = service.worker()
-        begun, number = time.monotonic(), 0
+        begun, number, over_time = time.monotonic(), 0, {path: [] for path in paths}
         while (passed := time.monotonic() - begun) < length:
             if passed >= early and not memory:
                 for path in paths:
                     memory[path] = [[resident(pid) for pid in (running[path].process.pid, workers[path])]]
             if passed >= (number + 1) * 10:
                 number += 1
+                for path, service in running.items() if number % 6 == 0 else ():
+                    over_time[path].append([round(passed), resident(service.process.pid)])
                 for path, service in running.items():
                     try:
                         service.apply(turning(path, number))
@@ -250,6 +252,8 @@ def soak(world, arguments):
         for path, service in running.items():
             if service.worker() != workers[path] or service.state() != "shaping":
                 wrong[path].append(f"another worker runs than at the start, or it is {service.state()}")
+                # Why, in altq's own words.
+                wrong[path] += [line for line in service.log.read_text().splitlines() if "worker" in line][-5:]
                 workers[path] = service.worker()
             found = [resident(pid) for pid in (service.process.pid, workers[path])]
             memory.setdefault(path, [found]).append(found)
@@ -272,7 +276,8 @@ def soak(world, arguments):
                      counts[path], lost, sent[path],
                      verdict="held" if growth <= GROWTH and not wrongs and not lost else "missed")
         part.notes += [f"{path}: {text}" for text in wrongs]
-        part.runs.append({"choice": path, "why": [], "memory": memory[path], "policies": counts[path], "lost": lost,
+        part.runs.append({"choice": path, "why": [], "memory": memory[path],
+                          "supervisor_over_time": over_time[path], "policies": counts[path], "lost": lost,
                           "sent": sent[path], "wrong": wrongs, "stat": links[path]})
     part.notes.append(f"early: after {early:g} s. lost: datagrams, wanted: none.")
     part.notes += [f"the host did not keep time: {why}" for why in watch.why]

@@ -172,3 +172,16 @@ def held(service, step, log):
         end(process)
     if log.read_text().count(f"{call}") < count:
         raise Failure(f"the supervisor was not held up where {step}")
+
+
+def until_held(service):
+    """Waits until the supervisor is held up: one of its threads stands still for strace, twice in a
+    row, which is longer than strace needs for a call."""
+    folder, begun, before = pathlib.Path(f"/proc/{service.process.pid}/task"), time.monotonic(), set()
+    while time.monotonic() < begun + 10:
+        now = {task.name for task in folder.iterdir() if (task / "stat").read_text().rpartition(") ")[2][0] == "t"}
+        if now & before:
+            return
+        before = now
+        time.sleep(HELD / 20)
+    raise Failure("the supervisor is not held up within ten seconds")

@@ -323,6 +323,8 @@ def soak(world, arguments):
             memory.setdefault(path, [service.resident()]).append(service.resident())
             if service.worker() != workers[path]:
                 wrong[path].append("another worker runs than at the start")
+                # Why, in altq's own words.
+                wrong[path] += [line for line in service.log.read_text().splitlines() if "worker" in line][-5:]
             if service.state() != "shaping":
                 wrong[path].append(f"it is {service.state()} at the end")
     for path in paths:

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use altq_config::{Language, Link, Path, Policy, edit, parse_str};
+use altq_config::{LONGEST_NAME, Language, Link, Path, Policy, edit, parse_str};
 use altq_control::Request;
 use altq_control::change::disk::Disk;
 use altq_control::change::{Asked, By, Changes, Clock, Text, What};
+use altq_control::request;
 use altq_control::request::change::{Change, GUARDS, Safe};
-use altq_control::request::{self, NAME};
 use altq_control::reservations::Reserve;
 use altq_control::roster::Roster;
 use altq_control::roster::reserved::Time;
@@ -186,7 +186,7 @@ impl World {
             }
             Change::Edit { link, edit: what, safe } => {
                 within(&safe);
-                assert!(link.len() <= NAME);
+                assert!(link.len() <= LONGEST_NAME);
                 if self.text.language != "native" {
                     return;
                 }
@@ -198,13 +198,13 @@ impl World {
                 let waits = self.changes.waits(&self.clock()).is_some_and(|left| left > 0);
                 assert_eq!(self.changes.confirm(&By::default(), &self.clock()).is_ok(), waits);
             }
-            Change::Rollback if self.changes.old().is_some() => self.back(),
-            Change::Rollback => {
+            Change::Rollback { .. } if self.changes.old().is_some() => self.back(),
+            Change::Rollback { .. } => {
                 let Some(previous) = self.changes.previous().cloned() else { return };
                 let what = What::RolledBack;
                 self.follow(previous, &How { what, evict: false, check: false, safe: Safe::default() });
             }
-            Change::History | Change::Policy | Change::Runs => {}
+            Change::History | Change::Policy | Change::Saved { .. } | Change::Runs => {}
         }
     }
 }

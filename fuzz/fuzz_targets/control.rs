@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use altq_config::{Language, parse_str};
+use altq_config::{LONGEST_NAME, Language, parse_str};
 use altq_control::Request;
 use altq_control::line::Lines;
-use altq_control::request::{self, BULK, EACH, NAME};
+use altq_control::request::{self, BULK, EACH};
 use altq_control::reservations::Reserve;
 use altq_control::roster::Roster;
 use altq_control::roster::reserved::Time;
@@ -45,7 +45,7 @@ fuzz_target!(|input: &[u8]| {
                 Request::SetSubscribers(subscribers) => {
                     assert!(subscribers.len() <= BULK);
                     for subscriber in &subscribers {
-                        assert!(subscriber.id.len() <= NAME && subscriber.addresses.len() <= EACH);
+                        assert!(subscriber.id.len() <= LONGEST_NAME && subscriber.addresses.len() <= EACH);
                     }
                     let again = subscribers.clone();
                     let (report, changes) = roster.set(subscribers);

@@ -70,7 +70,7 @@ impl Admission for Ledger {
         self.held.remove(key);
     }
 
-    fn offer(&mut self, _: u32) -> Offer {
+    fn offer(&mut self, _: u32, _: &Tspec) -> Offer {
         Offer { bandwidth: 1e6, latency_us: 1 }
     }
 }

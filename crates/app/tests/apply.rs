@@ -226,6 +226,12 @@ fn policies_are_applied_confirmed_rolled_back_and_remembered() {
         assert_eq!(code(&running.ask(&["rollback"])), Some(0));
         let expected = [what(3, "applied"), what(3, "reverted"), what(4, "applied"), what(4, "reverted")];
         assert_eq!(running.history()[3..], expected, "{}", running.log());
+        // Once more goes one policy further back only if that is meant.
+        let again = running.ask(&["rollback"]);
+        assert_eq!(code(&again), Some(5), "{}", err(&again));
+        assert!(err(&again).contains("change 4 is taken back already"), "{}", err(&again));
+        assert_eq!(code(&running.ask(&["rollback", "--force"])), Some(0));
+        running.has("wan calls inner more rest");
         round_trips(&world, "10.9.0.2:7", 5);
     }
 }
@@ -279,10 +285,56 @@ fn classes_and_rules_are_edited_and_saved() {
     assert_eq!(out(&running.ask(&["save", "-"])), expected);
     done(&["save"]);
     assert_eq!(std::fs::read_to_string(running.folder.join("p.altq")).unwrap(), expected);
+    // It is no difference any more, and may be saved again.
+    assert_eq!(running.json(&["status", "--json"])["links"][0]["drift"], serde_json::json!([]));
+    done(&["class", "set", "wan/calls", "share", "30%"]);
+    done(&["save"]);
+    done(&["class", "set", "wan/calls", "share", "25%"]);
+    done(&["save"]);
+    assert_eq!(std::fs::read_to_string(running.folder.join("p.altq")).unwrap(), expected);
     // The file says what runs.
     assert!(Command::new("kill").args(["-HUP", &running.child.id().to_string()]).status().unwrap().success());
     until("it is read", || running.log().contains("asks for what runs already"));
     assert_eq!(running.json(&["status", "--json"])["links"][0]["drift"], serde_json::json!([]));
+}
+
+/// What somebody has written into the file meanwhile is not replaced, nor are its comments by a
+/// policy that was put together, unless that is asked for.
+#[test]
+fn a_save_replaces_only_what_altq_has_read() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "save", &[]) else { return };
+    let file = running.folder.join("p.altq");
+    let elsewhere = running.folder.join("elsewhere.altq");
+    let save = |options: &[&str]| running.ask(&[&["save"][..], options].concat());
+    let is_refused = |text: &str, why: &str| {
+        let refused = save(&[]);
+        assert_eq!(refused.status.code(), Some(5), "{}", err(&refused));
+        assert!(err(&refused).contains(why) && err(&refused).contains("--force"), "{}", err(&refused));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    };
+    assert_eq!(running.ask(&["class", "set", "wan/calls", "share", "25%"]).status.code(), Some(0));
+    let edited = format!("{POLICY}# my line\n");
+    std::fs::write(&file, &edited).unwrap();
+    is_refused(&edited, "somebody has changed it");
+    assert_eq!(save(&[elsewhere.to_str().unwrap()]).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), POLICY.replace("20%", "25%"));
+    assert_eq!(save(&["--force"]).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), POLICY.replace("20%", "25%"));
+    // What was applied is what altq has read.
+    std::fs::write(&file, &edited).unwrap();
+    assert_eq!(running.ask(&["apply", file.to_str().unwrap()]).status.code(), Some(0));
+    assert_eq!(running.json(&["status", "--json"])["links"][0]["drift"], serde_json::json!([]));
+    assert_eq!(running.ask(&["class", "set", "wan/calls", "share", "25%"]).status.code(), Some(0));
+    assert_eq!(save(&[]).status.code(), Some(0));
+    let saved = edited.replace("20%", "25%");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), saved);
+    // One link of another file.
+    assert_eq!(running.apply(&other(), &["--link", "wan"]).status.code(), Some(0));
+    is_refused(&saved, "has no comments");
+    assert_eq!(save(&["--force"]).status.code(), Some(0));
+    assert_eq!(running.ask(&["class", "set", "wan/calls", "share", "30%"]).status.code(), Some(0));
+    assert_eq!(save(&[]).status.code(), Some(0));
 }
 
 /// Packets of UDP and TCP pass while one policy follows another: every datagram comes back, and
@@ -406,6 +458,34 @@ fn after_everything_was_killed_a_change_still_waits_or_is_gone() {
     }
 }
 
+/// A policy that is taken back brings back the rate that was set before it was replaced, also where
+/// everything was killed meanwhile.
+#[test]
+fn a_rate_that_was_set_comes_back_with_the_policy() {
+    let Some(world) = world() else { return };
+    for (name, more) in [("rate", &[][..]), ("rate-both", SUPERVISED)] {
+        let Some(mut running) = Running::start(&world, name, more) else { return };
+        let is_set = |running: &Running<'_>| {
+            let drift = running.json(&["status", "--json"])["links"][0]["drift"].to_string();
+            drift.contains("its rate was set to 50Mbit/s while it runs; the policy says 100Mbit/s")
+        };
+        assert_eq!(running.ask(&["link", "set", "wan", "rate", "50Mbit/s"]).status.code(), Some(0));
+        assert_eq!(running.apply(&other(), &["--confirm", "600s"]).status.code(), Some(0));
+        assert!(!is_set(&running), "a whole policy has its own rate");
+        assert_eq!(running.ask(&["rollback"]).status.code(), Some(0));
+        assert!(is_set(&running), "{}", running.log());
+        assert_eq!(running.apply(&other(), &["--confirm", "1s"]).status.code(), Some(0));
+        until("it is taken back", || running.waits().is_none());
+        assert!(is_set(&running), "{}", running.log());
+        assert_eq!(running.apply(&other(), &["--confirm", "600s"]).status.code(), Some(0));
+        running.kill_all();
+        running.again();
+        assert!(!is_set(&running), "the new policy runs on");
+        assert_eq!(running.ask(&["rollback"]).status.code(), Some(0));
+        assert!(is_set(&running), "{}", running.log());
+    }
+}
+
 /// A worker that is killed while a change waits: the next one runs the new policy and waits on, and
 /// takes it back in time.
 #[test]
@@ -425,6 +505,44 @@ fn a_change_outlives_a_worker_and_is_still_taken_back() {
         output.status.code() == Some(0) && !out(&output).contains("\"inner\"")
     });
     assert_eq!(running.history().last().map(|(_, what)| what.clone()), Some("reverted".to_owned()));
+}
+
+/// While no worker runs, the supervisor takes a change back itself. The next worker gets the old
+/// policy, and the rate that was set before.
+#[test]
+fn without_a_worker_a_change_is_taken_back_with_the_rate_that_was_set() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "overdue", SUPERVISED) else { return };
+    let children = format!("/proc/{0}/task/{0}/children", running.child.id());
+    if std::fs::read_to_string(&children).is_err() {
+        return eprintln!("SKIPPED: this kernel does not list the children of a process (CONFIG_PROC_CHILDREN)");
+    }
+    // Programs of the firewall are children for a moment as well.
+    let worker = || {
+        let found = std::fs::read_to_string(&children).unwrap_or_default();
+        found.split_whitespace().map(str::to_owned).find(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(8).any(|part| part == b"--worker")
+        })
+    };
+    let kill = || {
+        let pid = worker().unwrap();
+        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        until("the worker is gone", || worker().as_ref() != Some(&pid));
+    };
+    // altq waits 1.6 s before the seventh worker, and 3.2 s before the eighth.
+    for _ in 0..6 {
+        kill();
+        until("it shapes", || running.ask(&["status"]).status.code() == Some(0));
+    }
+    assert_eq!(running.ask(&["link", "set", "wan", "rate", "50Mbit/s"]).status.code(), Some(0));
+    assert_eq!(running.apply(&other(), &["--confirm", "1s"]).status.code(), Some(0));
+    kill();
+    until("it is taken back", || running.log().contains("the change that nobody confirmed is taken back"));
+    until("it shapes", || running.ask(&["stat"]).status.code() == Some(0));
+    running.has("wan bulk calls rest");
+    let drift = running.json(&["status", "--json"])["links"][0]["drift"].to_string();
+    assert!(drift.contains("its rate was set to 50Mbit/s while it runs"), "{drift} {}", running.log());
 }
 
 /// A disk that takes nothing: what has to be confirmed is refused and changes nothing; what has not

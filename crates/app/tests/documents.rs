@@ -107,8 +107,10 @@ fn policies_and_cases() {
     }
     let wrong = folder.file("wrong.altq", "link a { rate 1Mbit/s  scheduler cbq  class x { share 120%  spare 1 } }");
     prints("altq.check/1", &["check", &wrong, "--json"]);
-    let adapts = "link a { device eth0  rate 10Mbit/s  scheduler cbq  adapt 5Mbit/s to 20Mbit/s { target 30ms }\n\
+    let adapts = "link a { device lo  scheduler cbq\n\
+                  rate 10Mbit/s adapt { from 5Mbit/s to 20Mbit/s  target 30ms  reflectors { 192.0.2.1 } }\n\
                   class x { share 50%  reservations }  class y { share 50%  default  queue red { limit 9000bytes } } }";
+    assert!(altq_config::parse_str(adapts, "adapts.altq", altq_config::Language::Native).is_ok());
     prints("altq.check/1", &["check", &folder.file("adapts.altq", adapts), "--json"]);
     let policy = "link wan { rate 10Mbit/s  scheduler fifo  class all { default } }";
     let policy = folder.file("replay.altq", policy);

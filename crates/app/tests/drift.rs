@@ -90,6 +90,30 @@ fn without_a_supervisor_it_is_seen_as_well() {
     running.end();
 }
 
+/// A file that was changed and then applied is what runs, also to whoever has read another text of
+/// it at the start.
+#[test]
+fn a_file_that_was_applied_is_no_difference() {
+    let Some(world) = world() else { return };
+    for (name, options) in [("drift-file", &[][..]), ("drift-file-both", &["--supervise", "--unconfined"])] {
+        let Some(running) = Running::start(&world, name, ONE, options) else { return };
+        let file = running.folder.join("p.altq");
+        std::fs::write(&file, ONE.replace("100Mbit/s", "90Mbit/s")).unwrap();
+        differs(&running, 0, &["p.altq is another one than what runs; SIGHUP has it read"]);
+        let applied = running.ask(&["apply", file.to_str().unwrap()]);
+        assert_eq!(applied.status.code(), Some(0), "{}", String::from_utf8_lossy(&applied.stderr));
+        assert_eq!(running.drift(0), Vec::<String>::new());
+        // The next look, which finds the file as well.
+        said(&world, "ip", &["link", "set", "dev", "a", "txqueuelen", "500"]);
+        assert_eq!(differs(&running, 0, &["txqueuelen"]).len(), 1);
+        said(&world, "ip", &["link", "set", "dev", "a", "txqueuelen", "1000"]);
+        // The text of the start is another one now.
+        std::fs::write(&file, ONE).unwrap();
+        differs(&running, 0, &["p.altq is another one than what runs"]);
+        running.end();
+    }
+}
+
 /// Nobody but root and the user that runs altq tells it what differs.
 #[test]
 fn a_supervisors_word_is_a_supervisors() {

@@ -50,12 +50,9 @@ fn check_says_which_path_and_why() {
     assert!(kernel.contains("path       kernel: as the policy says"), "{kernel}");
     assert!(kernel.contains("kernel     htb counts a burst as a time"), "{kernel}");
     let open = said(&HTB.replace("path kernel", ""), "open");
-    assert!(
-        open.contains("path       nfqueue: keeps every word; the kernel could execute this link as well"),
-        "{open}"
-    );
+    assert!(open.contains("path       nfqueue: altq shapes this link itself; the kernel could as well"), "{open}");
     let cbq = said("link wan { device eth0  rate 1Mbit/s  scheduler cbq  class a { share 5%  default } }", "cbq");
-    assert!(cbq.contains("the kernel cannot execute this link: the kernel has no scheduler `cbq`"), "{cbq}");
+    assert!(cbq.contains("`path kernel` is not possible: the kernel has no scheduler `cbq`"), "{cbq}");
 }
 
 #[test]
@@ -90,6 +87,22 @@ fn convert_prints_a_script_of_tc() {
     let script = text(&altq(&["convert", "--to", "tc"], Some(&File::new("ingress", &ingress))).stdout);
     let last = script.lines().last().unwrap_or("");
     assert!(last.ends_with("u32 match u32 0 0 action mirred egress redirect dev ifb4eth0"), "{script}");
+}
+
+/// The header that the kernel counts is asked of the interface where there is one of the name:
+/// every host has `lo`, of whose header it counts 14 bytes.
+#[test]
+fn convert_asks_the_interface_for_its_header() {
+    let notes = |device: &str| {
+        let policy = HTB.replace("eth0", device).replace("rate 10Mbit/s", "rate 10Mbit/s  overhead 34bytes");
+        let output = altq(&["convert", "--to", "tc"], Some(&File::new(device, &policy)));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let (there, nowhere) = (notes("lo"), notes("altqnone0"));
+    assert!(there.contains("of the header of lo on this host the kernel counts 14 bytes"), "{there}");
+    assert!(!there.contains("this is for an interface with an Ethernet header"), "{there}");
+    assert!(nowhere.contains("this is for an interface with an Ethernet header of 14 bytes"), "{nowhere}");
 }
 
 #[test]

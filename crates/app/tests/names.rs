@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("engine/src/schedule/cbq/mod.rs", &["drop_head", "drop_tail"], "the classic estimator's queue; what to write"),
     ("engine/src/schedule/htb/words.rs", &["drop_tail"], "what to write for a word of tc"),
     ("engine/src/schedule/wfq/words.rs", &["drop_tail"], "what to write for a word of MQC"),
+    ("config/src/native/words.rs", &["drop_tail", "fq_codel", "red"], "what to write for a word of MQC"),
     ("engine/src/schedule/wfq", &["sfq"], "the queue of a class with `fair-queue`"),
     // Disciplines that are built from parts of another one.
     ("engine/src/schedule/wfq/mod.rs", &["fifo"], "low-latency classes of a level are served as they come"),

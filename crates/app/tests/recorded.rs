@@ -178,7 +178,7 @@ mod made_up {
         // Where only the changes are not known, the page says so.
         *served.lock().unwrap() = answers();
         served.lock().unwrap().others.insert("history".to_owned(), fault(1, "nobody keeps changes"));
-        let page = page_of(&altq(&folder.socket(), &["report", "--last", "15s", "--link", "wan"]));
+        let page = page_of(&altq(&folder.socket(), &["report", "--last", "30s", "--link", "wan"]));
         assert!(page.contains("What was changed of the policy is not known: nobody keeps changes; so."), "{page}");
         assert!(!page.contains("were asked for"), "{page}");
         for wrong in [

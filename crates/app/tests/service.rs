@@ -57,6 +57,32 @@ fn the_script_starts_again_whatever_the_policy_says() {
     assert!(!lines.iter().any(|line| line.contains(" check ") || line.starts_with("command_background")));
 }
 
+/// Five starts in ten seconds are the last ones of a unit without this line (systemd.unit(5),
+/// DefaultStartLimitBurst= and DefaultStartLimitIntervalSec= of systemd-system.conf(5)).
+#[test]
+fn no_unit_gives_up() {
+    for name in ["altq.service", "altq-rsvpd.service", "altq-schedule.service", "altq-web.service"] {
+        let text = std::fs::read_to_string(file(name)).unwrap();
+        let unit = text.split("[Service]").next().unwrap();
+        let pause = text.lines().find_map(|line| line.strip_prefix("RestartSec=")).unwrap();
+        let is_slow = pause.parse::<u32>().unwrap() > 2;
+        assert!(text.contains("Restart=always") && (is_slow || unit.contains("\nStartLimitIntervalSec=0\n")), "{name}");
+    }
+}
+
+/// The last good policy is kept from the start on only where its folder is there. systemd makes it
+/// (`StateDirectory=`), the scripts do so themselves.
+#[test]
+fn the_folder_of_the_last_good_policy_is_there() {
+    for (name, makes) in [
+        ("altq.service", "\nStateDirectory=altq\n"),
+        ("altq.openrc", "\tcheckpath --directory --mode 0700 /var/lib/altq\n"),
+        ("altq.procd", "\tmkdir -p -m 0700 /var/lib/altq\n"),
+    ] {
+        assert!(std::fs::read_to_string(file(name)).unwrap().contains(makes), "{name}");
+    }
+}
+
 /// Each of them runs a supervisor, with options that there are.
 #[test]
 fn the_files_run_a_supervisor() {

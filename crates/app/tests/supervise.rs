@@ -157,9 +157,17 @@ fn a_worker_that_is_killed_or_stopped_is_replaced_and_traffic_flows() {
         eprintln!("{how}: shaped again after {time:?}");
         assert!(!Path::new(&format!("/proc/{worker}")).exists(), "the one before is gone");
         assert!(world.middle_answers() && running.rules().contains("altq"), "the next one shapes");
-        until("the subscriber is there again", Duration::from_secs(5), || listed(&running));
+        // It says nothing about subscribers before it has all of them.
+        assert!(listed(&running), "the subscriber is there again");
         worker = next;
     }
+    // An end of a session that is told while no worker runs is neither lost nor undone.
+    signal(worker, "-KILL");
+    let gone = running.ask(&["subscriber", "del", "4711", "--addr", "10.7.0.1"]);
+    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert_eq!((gone.status.code(), said.contains("1 changed")), (Some(0), true), "{said} {}", running.log());
+    running.next(worker);
+    assert!(!listed(&running));
     signal(running.child.id(), "-TERM");
     assert_eq!(running.child.wait().unwrap().code(), Some(0));
     assert!(world.middle_answers());
@@ -290,12 +298,30 @@ fn a_confined_worker_ends_with_its_supervisor_and_packets_pass() {
     signal(running.child.id(), "-KILL");
     running.child.wait().unwrap();
     until("the worker ends", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
-    assert!(world.middle_answers(), "rules without a listener let packets pass");
+    until("rules without a listener let packets pass", Duration::from_secs(5), || world.middle_answers());
     drop(running);
     let Some(mut running) = Running::start(&world, "again") else { panic!("it ran before") };
     signal(running.child.id(), "-TERM");
     assert_eq!(running.child.wait().unwrap().code(), Some(0), "{}", running.log());
     assert!(world.middle_answers() && !running.rules().contains("altq"), "{}", running.rules());
+}
+
+/// A stopped worker would keep the kernel's queue, and with it all packets.
+#[test]
+fn a_stopped_worker_ends_with_its_supervisor_and_packets_pass() {
+    let Some(world) = world() else { return };
+    for (name, confined) in [("held", &["--user", "nobody"][..]), ("held-free", &["--unconfined"])] {
+        let Some(mut running) = Running::start_as(&world, name, confined) else { return };
+        let worker = running.worker().unwrap();
+        // A supervisor that goes on would kill the silent worker by itself.
+        for (pid, what) in [(running.child.id(), "-STOP"), (worker, "-STOP"), (running.child.id(), "-KILL")] {
+            signal(pid, what);
+        }
+        running.child.wait().unwrap();
+        until("the worker ends", Duration::from_secs(5), || !Path::new(&format!("/proc/{worker}/exe")).exists());
+        // Its queue is closed a little after it has lost its program.
+        until(&format!("{name}: packets pass"), Duration::from_secs(5), || world.middle_answers());
+    }
 }
 
 /// The kernel's own account of the worker (proc_pid_status(5)).
@@ -389,6 +415,42 @@ fn the_next_worker_runs_the_policy_that_ran() {
     running.next(worker);
     until("the rate that was taken", within, || runs() == Some(("up all".to_owned(), 70_000_000)));
     assert!(!running.log().contains("code 2"), "{}", running.log());
+}
+
+/// A policy that is read while no worker runs, and cannot run then, is not kept as one that did:
+/// the next start may need one that does.
+#[test]
+fn a_policy_that_never_ran_is_not_the_last_good_one() {
+    let Some(world) = world() else { return };
+    let Some(running) = Running::start(&world, "never-ran") else { return };
+    let policy = running.folder.join("p.altq");
+    let good = || {
+        let mut files = std::fs::read_dir(running.folder.join("state")).ok()?.filter_map(Result::ok);
+        let file = files.find(|file| file.path().extension().is_some_and(|ending| ending == "json"))?;
+        let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok()?;
+        kept["good"]["text"].as_str().map(str::to_owned)
+    };
+    let within = Duration::from_secs(20);
+    until("the first policy is kept", within, || good().as_deref() == Some(POLICY));
+    let mut worker = running.worker().unwrap();
+    // The wait for the next worker becomes longer each time.
+    for _ in 0..5 {
+        signal(worker, "-KILL");
+        worker = running.next(worker).0;
+    }
+    std::fs::write(&policy, POLICY.replace("device a", "device nowhere")).unwrap();
+    signal(worker, "-KILL");
+    // A policy that a worker has been sent would be dropped with it, and a worker that is about to
+    // end can be sent one until the supervisor knows of its end.
+    until("its end is known", within, || running.log().matches("was ended by signal 9").count() == 6);
+    signal(running.child.id(), "-HUP");
+    until("it is tried", within, || running.log().contains("no interface `nowhere`"));
+    assert_eq!(good().as_deref(), Some(POLICY), "{}", running.log());
+    let runs = POLICY.replace("100Mbit/s", "90Mbit/s");
+    std::fs::write(&policy, &runs).unwrap();
+    signal(running.child.id(), "-HUP");
+    until("one that runs is kept", within, || good().as_deref() == Some(runs.as_str()));
+    assert_eq!(running.ask(&["status"]).status.code(), Some(0), "{}", running.log());
 }
 
 /// A worker that is replaced does not begin the time of `--for` anew, and a policy of ALTQ's own is

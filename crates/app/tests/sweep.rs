@@ -51,14 +51,18 @@ fn the_table_does_not_depend_on_how_it_came_about() {
 fn killed_workers_and_killed_drivers_change_nothing() {
     let folder = Folder::new("killed");
     let words = format!("{WORDS} --chunk 5");
+    let begun = std::time::Instant::now();
     assert_eq!(folder.sweep(&format!("{words} -o whole")).status.code(), Some(0));
+    // A run that dies three times by itself is given up, so deaths are rarer than runs, also on a
+    // busy host: some twenty in the whole sweep.
+    let apart = (begun.elapsed().as_millis() as u64 / 10).max(2);
     let results = folder.results("whole");
     let mut state = 7;
     // Workers die at random times.
     let mut driver = folder.begin(&format!("{words} -o workers --jobs 3"));
     let mut killed = 0;
     while driver.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(random(&mut state) % 20));
+        std::thread::sleep(Duration::from_millis(random(&mut state) % apart));
         let workers = children(driver.id());
         if let Some(one) = workers.get((random(&mut state) as usize) % workers.len().max(1)) {
             kill(*one);
@@ -66,12 +70,13 @@ fn killed_workers_and_killed_drivers_change_nothing() {
         }
     }
     assert!(killed > 3, "{killed} workers were killed");
-    assert_eq!(folder.results("workers"), results, "after {killed} deaths of workers");
+    assert!(folder.results("workers") == results, "after {killed} deaths of workers");
     // The driver dies at random times, until it comes to the end.
-    let mut drivers = 0;
+    let mut drivers: u64 = 0;
     loop {
         let mut driver = folder.begin(&format!("{words} -o drivers --jobs 2"));
-        std::thread::sleep(Duration::from_millis(50 + random(&mut state) % 150));
+        // On a busy host a driver needs longer to get on at all.
+        std::thread::sleep(Duration::from_millis(50 + 5 * drivers + random(&mut state) % 150));
         if let Some(status) = driver.try_wait().unwrap() {
             assert!(status.success());
             break;
@@ -79,10 +84,10 @@ fn killed_workers_and_killed_drivers_change_nothing() {
         kill(driver.id());
         driver.wait().unwrap();
         drivers += 1;
-        assert!(drivers < 500, "it does not get on");
+        assert!(drivers < 100, "it does not get on");
     }
     assert!(drivers > 0);
-    assert_eq!(folder.results("drivers"), results, "after {drivers} deaths of drivers");
+    assert!(folder.results("drivers") == results, "after {drivers} deaths of drivers");
     // What dead drivers had not finished may lie there for hours: it could be another driver's.
     let left = std::fs::read_dir(folder.0.join("drivers/parts")).unwrap().flatten();
     let names = left.map(|entry| entry.file_name().into_string().unwrap());

@@ -214,6 +214,66 @@ fn a_capture_is_sorted_into_the_classes_of_a_policy() {
 }
 
 #[test]
+fn json_of_a_capture_has_the_classes_of_a_table_in_its_order() {
+    let folder = Folder::new("chosen");
+    let path = folder.file("a.pcap", pcap(&packets(2000)));
+    let policy = "link wan { rate 900Mbit/s  scheduler cbq
+        class web { share 40% borrow  class tls { share 30% borrow }  class plain { share 10% borrow } }
+        class names { share 10% borrow }  class rest { share 50% borrow default }
+        match dport 443 -> tls  match dport 80 -> plain  match proto udp dport 53 -> names }";
+    let policy = folder.file("p.altq", policy);
+    let all = ["top", "--file", path.as_str(), "--policy", policy.as_str(), "--once", "--json"];
+    let whole = json(&altq(&all));
+    for (options, expected) in [
+        (&["--sort", "name"][..], &["wan", "names", "rest", "web", "plain", "tls"][..]),
+        (&["--filter", "TLS"][..], &["wan", "web", "tls"][..]),
+        (&["--filter", "n", "--sort", "name"][..], &["wan", "names", "web", "plain"][..]),
+    ] {
+        let top = json(&altq(&[&all[..], options].concat()));
+        let classes = top["links"][0]["classes"].as_array().unwrap();
+        let names: Vec<&str> = classes.iter().map(|class| class["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{options:?}");
+        // What is left out stays in the figures of those above it.
+        for one in classes {
+            let name = one["name"].as_str().unwrap();
+            assert_eq!(one["sent_bytes"], class(&whole, name)["sent_bytes"], "{options:?}: {name}");
+        }
+    }
+}
+
+#[test]
+fn flows_are_folded_by_what_they_have_in_common() {
+    let folder = Folder::new("by");
+    // Three flows to one service of one host, two of them of the same sender.
+    let packet = |src: u8, port: u16, bytes: u16| Packet { at: 0, src, dst: 9, ports: (port, 53), proto: 17, bytes };
+    let path = folder.file("a.pcap", pcap(&[packet(1, 4000, 1000), packet(1, 4001, 500), packet(2, 4002, 200)]));
+    let policy = "link wan { rate 10Mbit/s  scheduler cbq  class all { share 100% default } }";
+    let policy = folder.file("p.altq", policy);
+    for (by, expected) in [
+        ("host", &[("10.0.0.1", 1500), ("10.0.0.2", 200)][..]),
+        ("to-host", &[("192.0.2.9", 1700)][..]),
+        // Each has more than a twentieth.
+        ("prefix", &[("10.0.0.1/32", 1500), ("10.0.0.2/32", 200)][..]),
+        ("to-prefix", &[("192.0.2.9/32", 1700)][..]),
+        ("port", &[("udp 53", 1700)][..]),
+        ("dscp", &[("dscp 0", 1700)][..]),
+    ] {
+        let top = json(&altq(&["top", "--file", &path, "--policy", &policy, "--once", "--json", "--by", by]));
+        let class = &top["links"][0]["classes"][1];
+        assert!(class["flows"].as_array().unwrap().is_empty() && class["other_bytes"] == 0, "{class}");
+        let group =
+            |group: &Value| (group["name"].as_str().unwrap().to_owned(), group["bytes_at_least"].as_u64().unwrap());
+        let groups: Vec<(String, u64)> = class["groups"].as_array().unwrap().iter().map(group).collect();
+        let expected: Vec<(String, u64)> = expected.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect();
+        assert_eq!(groups, expected, "{by}");
+    }
+    let table =
+        altq(&["top", "--file", &path, "--policy", &policy, "--once", "--ascii", "--class", "all", "--by", "host"]);
+    let table = out(&table);
+    assert!(table.contains(" all flows by host\n") && table.contains("\n10.0.0.1 "), "{table}");
+}
+
+#[test]
 fn the_last_packet_of_a_capture_has_a_whole_second() {
     let folder = Folder::new("last");
     let packet =
@@ -246,6 +306,20 @@ fn what_cannot_be_done_is_said() {
     for other in [["--remote", "gateway"], ["--file", "a.pcap"], ["--interface", "lo"]] {
         let output = altq(&[&["top", "--once", "--socket", "/run/a.sock"][..], &other].concat());
         assert!(output.status.code() == Some(2) && err(&output).contains("--socket"), "{}", err(&output));
+    }
+    // Where no classes are shown, nothing can be said about them.
+    for option in [&["--link", "wan"][..], &["--class", "a"], &["--filter", "a"], &["--sort", "got"], &["--by", "port"]]
+    {
+        for (other, why) in [(["--file", "a.pcap"], "--policy"), (["--interface", "lo"], "--interface")] {
+            let output = altq(&[&["top", "--once"][..], &other, option].concat());
+            let said = err(&output);
+            let named = said.contains(option[0]) && said.contains(why);
+            assert!(output.status.code() == Some(2) && named, "{option:?} {other:?}: {said}");
+        }
+    }
+    for wrong in [&["--by", "colour"][..], &["--by", "port", "--at", "-1m"]] {
+        let output = altq(&[&["top", "--once"][..], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", err(&output));
     }
     let folder = Folder::new("damaged");
     let path = folder.file("a.pcap", b"no capture");

@@ -136,6 +136,60 @@ fn events_are_a_snapshot_and_then_what_changes() {
     assert_eq!(web.json("/history.json")["link"], "wan");
 }
 
+/// The marks of a page that is opened now; `None` if it gets no event.
+fn marks(web: &Web) -> Option<Value> {
+    let mut stream = TcpStream::connect(&web.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", web.address).unwrap();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let data = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned))?;
+    let event: Value = serde_json::from_str(&data).unwrap();
+    Some(event["marks"].clone())
+}
+
+/// Also a change that no name, guarantee or ceiling shows is a mark, and one that they show is one
+/// mark.
+#[test]
+fn changes_that_altq_remembers_are_marks() {
+    let folder = Folder::new("changes");
+    let answers = serve(&folder.socket(), shaping(1));
+    let change = |number: u64, at_s: u64, what: &str, line: &str| {
+        json!({ "number": number, "unix_ns": (1_000_000_000 + at_s) * 1_000_000_000, "what": what,
+            "by": { "uid": 0, "pid": 1 }, "name": "p.altq", "lines": [line], "more": 0 })
+    };
+    let mut changes = vec![change(1, 0, "applied", "long ago")];
+    let history = |changes: &[Value]| json!({ "schema": "altq.history/1", "changes": changes });
+    answers.lock().unwrap().others.insert("history".to_owned(), history(&changes));
+    let web = Web::start(&folder.socket(), &[]);
+    assert_eq!(marks(&web), Some(json!([])));
+    let mut other = usual(3);
+    other["links"][0]["classes"][3]["guaranteed_bit_s"] = json!(10_000_000);
+    changes.push(change(2, 2, "edited", "class bulk: share 10%, before share 20%"));
+    changes.push(change(3, 100, "applied", "class web: queue red, before queue fifo"));
+    {
+        let mut answers = answers.lock().unwrap();
+        answers.others.insert("history".to_owned(), history(&changes));
+        answers.stat = Some(other);
+    }
+    let known = web.until("marks", |web| marks(web).filter(|marks| *marks != json!([])));
+    let mark = |at_s: u64, what: &str| json!({ "unix_ms": (1_000_000_000 + at_s) * 1000, "link": "wan", "what": what });
+    let expected = [
+        mark(2, "change 2, edited p.altq: class bulk: share 10%, before share 20%"),
+        mark(100, "change 3, applied p.altq: class web: queue red, before queue fifo"),
+    ];
+    assert_eq!(known, json!(expected));
+    // The figures of the other guarantee are there, and have made no mark of their own.
+    web.until("the other guarantee", |web| {
+        (web.json("/stat.json")["links"][0]["classes"][3]["guaranteed_bit_s"] == 10_000_000).then_some(())
+    });
+    assert_eq!(marks(&web), Some(json!(expected)));
+    let applied = |web: &Web| sample(&web.get("/metrics", "").2, "altq_config_last_apply_success").map(str::to_owned);
+    assert_eq!(applied(&web).as_deref(), Some("1"));
+    changes.push(change(3, 110, "reverted", "nobody has confirmed it"));
+    answers.lock().unwrap().others.insert("history".to_owned(), history(&changes));
+    web.until("the end of the change", |web| applied(web).filter(|applied| applied == "0"));
+}
+
 #[test]
 fn metrics_are_those_of_altq_stat() {
     let folder = Folder::new("metrics");
@@ -184,6 +238,8 @@ fn metrics_are_those_of_altq_stat() {
             (r#"altq_reservation_active{link="wan",class="agency"}"#, "2"),
             (r#"altq_bypass_active{link="wan"}"#, "0"),
             (r#"altq_timer_late_seconds_sum{link="wan"}"#, "0.000000075"),
+            (r#"altq_link_adapts{link="wan"}"#, "0"),
+            ("altq_config_last_apply_success", "1"),
             ("altq_control_up", "1"),
         ] {
             assert_eq!(sample(metrics, series), Some(value), "{series}");

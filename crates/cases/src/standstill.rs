@@ -137,7 +137,7 @@ pub fn judge(case: &Case, flows: &[FlowResult], waited: impl Fn(&FlowResult) -> 
         (stood.length() > most).then(|| {
             format!(
                 "flow {} had something to send, and nothing of it was delivered for {:.1} s from {:.1} s on (at most \
-                 {:.1} s: 5 s or {ROUND_TRIPS} round trips)",
+                 {:.1} s: 5 s or {ROUND_TRIPS} round trips); if it is meant to lose so much, give it more `streams`",
                 flow.name,
                 seconds(stood.length()),
                 seconds(stood.from_ns),

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use altq_engine::classify::RuleSet;
+use altq_engine::classify::{Field, RuleSet, Values};
 use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassId, ClassSpec, ROOT, SchedulerSpec, SpecError};
 use altq_engine::{Change, Engine};
@@ -29,7 +29,8 @@ pub struct Transition {
 }
 
 /// The changes that turn the engine of `from` into that of `to`, in an order in which it takes
-/// them. Empty if nothing differs. Neither link has numbers without a class.
+/// them. Empty if nothing differs. Neither link has numbers without a class. The rules of both may
+/// name the same interfaces in another order.
 ///
 /// # Errors
 /// Says what only a new start can change: `its mtu`, or `the scheduler of the link`.
@@ -47,7 +48,29 @@ pub struct Transition {
 /// ```
 pub fn changes(from: &Link, to: &Link) -> Result<Vec<Change>, String> {
     let mut engine = Engine::new(&from.spec).map_err(|error| error.to_string())?;
-    transition(&mut engine, from, to).map(|found| found.changes)
+    let to = to.clone().with_interfaces(&from.spec.rules.interfaces);
+    transition(&mut engine, from, &to).map(|found| found.changes)
+}
+
+impl Link {
+    /// The same link, with the interfaces that its rules name in this order. It stays as it is if
+    /// its rules name others. A loop knows interfaces by their places in the list of its start.
+    #[must_use]
+    pub fn with_interfaces(mut self, order: &[String]) -> Link {
+        let place = |name: &String| order.iter().position(|other| other == name).map(|at| at as u32);
+        let places: Option<Vec<u32>> = self.spec.rules.interfaces.iter().map(place).collect();
+        let Some(places) = places.filter(|places| places.len() == order.len()) else { return self };
+        let terms = self.spec.rules.rules.iter_mut().flat_map(|rule| &mut rule.terms);
+        for term in terms.filter(|term| term.field == Field::Interface) {
+            if let Values::Ranges(ranges) = &mut term.values {
+                let named = ranges.iter().flat_map(|(from, to)| *from..=*to);
+                let moved = named.filter_map(|at| places.get(at as usize)).map(|at| (*at, *at));
+                *ranges = moved.collect();
+            }
+        }
+        self.spec.rules.interfaces = order.to_vec();
+        self
+    }
 }
 
 /// Makes the changes from one link to another in an engine without packets, and returns them.
@@ -373,4 +396,47 @@ fn depth(link: &Link, class: ClassId) -> usize {
         depth += 1;
     }
     depth
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Language, parse_str};
+
+    fn link(rules: &str) -> Link {
+        let text = format!(
+            "link wan {{ rate 10Mbit/s  scheduler cbq  class a {{ share 20% }}  class rest {{ share 40%  default }}
+            {rules} }}"
+        );
+        parse_str(&text, "p.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}")).links.remove(0)
+    }
+
+    /// For each rule, the names of its interfaces.
+    fn named(link: &Link) -> Vec<Vec<&str>> {
+        let rules = &link.spec.rules;
+        let name = |at: u32| rules.interfaces[at as usize].as_str();
+        let of_term = |values: &Values| match values {
+            Values::Ranges(ranges) => ranges.iter().map(|(at, _)| name(*at)).collect::<Vec<&str>>(),
+            _ => Vec::new(),
+        };
+        rules.rules.iter().map(|rule| rule.terms.iter().flat_map(|term| of_term(&term.values)).collect()).collect()
+    }
+
+    #[test]
+    fn interfaces_may_be_named_in_another_order() {
+        let from = link("match interface eth1 -> a  match interface eth2,!eth1 -> rest");
+        let to = link("match interface eth2,!eth1 -> rest  match interface eth1 -> a");
+        assert_eq!(from.spec.rules.interfaces, ["eth1", "eth2"]);
+        assert_eq!(to.spec.rules.interfaces, ["eth2", "eth1"]);
+        // The rules have changed places, and nothing else differs.
+        assert_eq!(changes(&from, &to).unwrap().len(), 1);
+        let moved = to.clone().with_interfaces(&from.spec.rules.interfaces);
+        assert_eq!(moved.spec.rules.interfaces, from.spec.rules.interfaces);
+        assert_eq!(named(&moved), named(&to));
+        assert_eq!(named(&moved), [vec!["eth2", "eth1"], vec!["eth1"]]);
+        for other in ["match interface eth3 -> a  match interface eth2 -> rest", "match interface eth1 -> a", ""] {
+            let refused = changes(&from, &link(other)).unwrap_err();
+            assert_eq!(refused, "which interfaces its rules name", "{other}");
+        }
+    }
 }

@@ -81,6 +81,9 @@ pub fn compared(from: &Link, to: &Link) -> Vec<Differs> {
             found.push(Differs::new(what, None, Some(words), said));
             continue;
         };
+        if same(from, before, to, id) {
+            continue;
+        }
         let words = |link: &Link, id| {
             let mut words = class_words(link, id);
             words.insert(0, below(link, id));
@@ -92,8 +95,26 @@ pub fn compared(from: &Link, to: &Link) -> Vec<Differs> {
         let before = Some(described(from, at as ClassId));
         found.push(Differs::new(format!("class {}", class.name), before, None, "gone".to_owned()));
     }
-    found.extend(rules(&rule_lines(from), &rule_lines(to)));
+    let names = from.classes.iter().map(|class| &class.name).eq(to.classes.iter().map(|class| &class.name));
+    if !names || from.spec.rules != to.spec.rules {
+        found.extend(rules(&rule_lines(from), &rule_lines(to)));
+    }
     found
+}
+
+/// True if two classes of one name have the same words in the same place. Printing the words of
+/// each class of a long policy takes much longer.
+fn same(from: &Link, before: ClassId, to: &Link, now: ClassId) -> bool {
+    let (Some(old), Some(new)) = (from.spec.classes.get(before as usize), to.spec.classes.get(now as usize)) else {
+        return false;
+    };
+    let is_default = |link: &Link, id| link.spec.default == Some(id);
+    let reserves = |link: &Link, id| link.reservations.as_ref().is_some_and(|reserved| reserved.class == id);
+    (&old.settings, &old.queue, &old.scheduler) == (&new.settings, &new.queue, &new.scheduler)
+        && from.class_name(old.parent) == to.class_name(new.parent)
+        && is_default(from, before) == is_default(to, now)
+        && !reserves(from, before)
+        && !reserves(to, now)
 }
 
 /// The words of a link's device.

@@ -47,7 +47,7 @@ pub use limits::{LimitedBy, Used};
 pub use literal::Wrong;
 pub use load::{Failed, load, parse_alone, parse_bytes, parse_str};
 pub use names::{protocol, protocol_name};
-pub use native::{Edit, edit};
+pub use native::{Edit, edit, edit_of};
 pub use policy::{Adapt, Class, Device, LONGEST_NAME, Link, Path, Policy};
 pub use print::{Printed, print};
 pub use promise::{DelayBound, Promises};

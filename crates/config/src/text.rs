@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
+use crate::suggest;
 
 /// Reads one file into the sources. If it cannot be read, that is an error at `from`, the place of
 /// the `include` that names the file, or at the start of the file.
@@ -45,7 +46,9 @@ pub fn add(
             let span =
                 from.unwrap_or_else(|| Span { source: sources.add(path.to_owned(), String::new()), start: 0, end: 0 });
             let message = format!("{} cannot be read: {error}", path.display());
-            findings.push(Diagnostic::error("cannot-read", span, message));
+            let near = (error.kind() == io::ErrorKind::NotFound).then(|| suggest::near_file(path)).flatten();
+            let help = near.map(|near| format!("did you mean `{}`?", near.display()));
+            findings.push(Diagnostic::error("cannot-read", span, message).help_if(help));
             return None;
         }
     };

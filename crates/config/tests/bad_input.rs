@@ -118,6 +118,8 @@ fn native_places() {
         // Classes of wfq.
         (&wfq("class a { ^priority 7 default }"), "unknown-word", "low-latency 1Mbit/s"),
         (&wfq("class a { ^queue-limit 64 default }"), "unknown-word", "limit 64packets"),
+        (&link("class a { share 5%  ^random-detect default }"), "unknown-word", "write `queue red`"),
+        (&link("class a { share 5%  ^fair-queue default }"), "unknown-word", "write `queue fq_codel`"),
         (&wfq("class a { bandwidth 6Mbit/s } class b { ^low-latency 5Mbit/s }"), "over-100-percent", "b 5Mbit/s"),
         (&wfq("class a { bandwidth 6Mbit/s } class b { ^bandwidth remaining 50% }"), "mixed-bandwidth", "one way"),
         (&wfq("class a { weight 6 } class b { ^bandwidth 10% }"), "mixed-bandwidth", "`weight` here"),
@@ -188,7 +190,13 @@ fn native_places() {
         (
             "link a { device e rate 1Mbit/s scheduler cbq }\nlink b { ^device e rate 1Mbit/s scheduler cbq }",
             "duplicate-device",
-            "",
+            "`device e ingress` is what comes in by e",
+        ),
+        (
+            "link a { device bridge e f rate 1Mbit/s scheduler cbq }
+            link b { ^device bridge e f rate 1Mbit/s scheduler cbq }",
+            "duplicate-device",
+            "`device bridge f e` is the other direction",
         ),
         ("set a { 10.0.0.1 }\nset ^a { 10.0.0.2 }", "duplicate-name", "two sets"),
         ("set ^a { }", "empty-set", "empty"),

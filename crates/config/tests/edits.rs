@@ -1,7 +1,7 @@
 //! One thing of a policy's text is changed: all other bytes stay, and what comes out is the policy
 //! that was meant.
 
-use altq_config::{Edit, Language, Policy, differences, edit, parse_str};
+use altq_config::{Edit, Language, Policy, differences, edit, edit_of, parse_str};
 
 const POLICY: &str = "# The office.
 set lan { 10.0.0.0/8 }   # ours
@@ -33,6 +33,7 @@ fn read(text: &str) -> Policy {
 /// The policy after an edit, which is one.
 fn changed(link: &str, what: &Edit) -> String {
     let text = edit(POLICY, link, what).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(edit_of(POLICY, read(POLICY).link(link).unwrap(), what).as_ref(), Ok(&text));
     read(&text);
     text
 }
@@ -119,6 +120,9 @@ fn what_cannot_be_changed_is_said() {
         ("wan", Edit::RemoveRule { rule: "dport 1 -> voice".into() }, "no rule `match dport 1 -> voice`"),
     ] {
         let wrong = edit(POLICY, link, &what).expect_err(&format!("{what:?}"));
+        if let Some(link) = read(POLICY).link(link) {
+            assert_eq!(edit_of(POLICY, link, &what), Err(wrong.clone()), "{what:?}");
+        }
         assert!(wrong.to_string().contains(why), "{what:?}: {wrong}");
     }
     // What reads as words but is no policy is found when the text is read.

@@ -56,9 +56,10 @@ fn refused_with_their_places() {
         ("meter bucket { cir 1Mbit/s cbs 1500 red meter ^bukket { } }", "unknown-word", "`bucket`"),
         ("meter bucket { cir 1Mbit/s cbs 1500 red meter ^all }", "missing-braces", "braces"),
         (
-            "meter all { green meter all { green meter all { ^green meter all { green drop } } } }",
+            "meter all { green meter all { green meter all { green meter all { green meter all { green meter all {
+             green meter all { ^green meter all { green drop } } } } } } } }",
             "too-deep",
-            "at most 3 meters",
+            "at most 7 meters",
         ),
         ("meter tswtcm { cir 1Mbit/s pir 2Mbit/s ^cbs 1500 }", "bad-meter", "no buckets"),
         ("meter tswtcm { cir 1Mbit/s pir 2Mbit/s ^window 0s }", "bad-meter", "1ms to 60s"),

@@ -39,6 +39,9 @@ impl TryFrom<u8> for Code {
     }
 }
 
+/// The way out of a fault that passes by itself.
+pub const AGAIN: &str = "ask again in a moment";
+
 /// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -73,6 +76,11 @@ impl Fault {
         self.help = Some(help.into());
         self
     }
+
+    /// True if it passes by itself.
+    pub fn passes(&self) -> bool {
+        self.help.as_ref().is_some_and(|help| help.starts_with(AGAIN))
+    }
 }
 
 impl fmt::Display for Fault {
@@ -99,5 +107,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Fault>(&text).unwrap(), fault);
         assert!(serde_json::from_str::<Fault>(r#"{"code":3,"message":"x"}"#).is_err());
         assert_eq!(fault.to_string(), "no room; make some");
+        assert!(!fault.passes() && Fault::refused("not yet").help(AGAIN).passes());
     }
 }

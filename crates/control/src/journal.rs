@@ -16,7 +16,7 @@ use crate::request::{self, BULK, Request, WRITE_LINE, Written};
 use crate::roster::{Failure, Report};
 use reservations::Reservations;
 
-pub use reservations::{gone, saved};
+pub use reservations::{gone, saved, that_is_all};
 
 /// The longest list of subscribers in one request to a new worker, in bytes of JSON. With the rest
 /// of the request it fits into a line.
@@ -73,6 +73,8 @@ pub fn note(change: &Request) -> Vec<u8> {
         }
         Request::DeleteSubscribers(ids) => serde_json::to_vec(&DeleteSubscribers { op: "subscriber.del", ids }),
         Request::Status | Request::Stat { .. } | Request::ListSubscribers => return Vec::new(),
+        // It is noted as the removal of those that had the address.
+        Request::DeleteSubscribersAt { .. } => return Vec::new(),
         Request::Top(_) | Request::Past(_) => return Vec::new(),
         // The next worker needs neither: the supervisor tells drift again, and a tap ends with its
         // worker.
@@ -109,14 +111,15 @@ impl Journal {
         self.rates.clear();
     }
 
-    /// True if nothing was changed.
-    pub fn is_empty(&self) -> bool {
-        self.rates.is_empty() && self.subscribers.is_empty() && self.reservations.is_empty()
+    /// By link, the rates that clients have set, in bit/s.
+    pub fn rates(&self) -> &BTreeMap<String, u64> {
+        &self.rates
     }
 
-    /// True if the next worker must wait for reservations before it answers requests about them.
-    pub fn has_reservations(&self) -> bool {
-        !self.reservations.is_empty()
+    /// True if nothing was changed. Otherwise the next worker must wait for the changes before it
+    /// answers requests about the same things.
+    pub fn is_empty(&self) -> bool {
+        self.rates.is_empty() && self.subscribers.is_empty() && self.reservations.is_empty()
     }
 
     /// The subscribers of those sent to a new worker that it has refused, by its report. They no
@@ -142,8 +145,8 @@ pub fn locked(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
     journal.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends all changes of the journal to a new worker. That takes a while. Clients may change things
-/// meanwhile, so each change is sent as it is in the journal at that moment.
+/// Sends all changes of the journal to a new worker. That takes a while. Until it is told the
+/// [end](that_is_all), the worker lets clients change neither subscribers nor reservations.
 ///
 /// Returns the subscribers that the worker has refused, and the first fault. The rest is sent
 /// nevertheless, as long as the connection lasts.
@@ -167,7 +170,6 @@ pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> (Vec<Failure>, Res
         let asked = client.ask("link.set", &Rate { link, rate_bit_s });
         result = result.and(asked.map(drop));
     }
-    // Clients cannot change reservations before these are restored.
     let reservations = locked(journal).reservations.clone();
     if !reservations.is_empty() {
         result = result.and(reservations.give(client));

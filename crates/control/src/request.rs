@@ -71,6 +71,13 @@ pub enum Request {
     SetSubscribers(Vec<Subscriber>),
     /// `subscriber.del`: removes subscribers.
     DeleteSubscribers(Vec<String>),
+    /// `subscriber.del` with `addr`: removes those of these subscribers that have this address.
+    DeleteSubscribersAt {
+        /// The subscribers.
+        ids: Vec<String>,
+        /// The address, or the prefix.
+        addr: Prefix,
+    },
     /// `subscriber.list`: the present subscribers.
     ListSubscribers,
     /// `reserve.add` and the others about reservations.
@@ -137,6 +144,7 @@ impl Request {
             Request::Top(_) | Request::Past(_) => Right::Read,
             Request::Change(Change::History) => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
+            Request::DeleteSubscribersAt { .. } => Right::Write,
             Request::TellDrift(_) | Request::Tap(_) | Request::Change(_) => Right::Write,
             Request::Reserve(asked) => asked.needs(),
         }
@@ -401,6 +409,7 @@ struct DeleteSubscribers {
     #[serde(rename = "op")]
     _op: IgnoredAny,
     ids: Vec<String>,
+    addr: Option<String>,
 }
 
 impl DeleteSubscribers {
@@ -408,7 +417,11 @@ impl DeleteSubscribers {
         bulk(self.ids.len())?;
         let ids: Vec<String> = self.ids.into_iter().map(|id| name("subscriber", id)).collect::<Result<_, _>>()?;
         twice(&mut ids.iter().map(String::as_str).collect::<Vec<&str>>())?;
-        Ok(Request::DeleteSubscribers(ids))
+        let addr = self.addr.map(|text| Prefix::read(&text)).transpose().map_err(Fault::usage)?;
+        Ok(match addr {
+            Some(addr) => Request::DeleteSubscribersAt { ids, addr },
+            None => Request::DeleteSubscribers(ids),
+        })
     }
 }
 

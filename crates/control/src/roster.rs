@@ -7,9 +7,10 @@
 //! Reservations ([`reserved`]) are made in the same way.
 
 pub mod followed;
+mod owners;
 pub mod reserved;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use altq_config::{Class, Link, Path, Span};
@@ -20,10 +21,11 @@ use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Change, Engine};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::{AGAIN, Code, Fault};
 use crate::prefix::Prefix;
 use crate::request::{Gets, Place, Subscriber};
 use crate::words::{Reader, scheduler_below};
+use owners::Owners;
 use reserved::{Booked, News, Reserved};
 
 /// The class below which subscribers' classes are made by default, if the link has it.
@@ -59,15 +61,12 @@ pub struct Failure {
 pub struct Roster {
     links: Vec<Tree>,
     people: BTreeMap<String, Person>,
-    /// The subscriber to which each prefix belongs.
-    owners: BTreeMap<Prefix, String>,
-    /// The lengths that prefixes have had so far, with their family.
-    lengths: BTreeSet<(bool, u8)>,
+    owners: Owners,
     /// The most packets that the queues of all subscribers may hold, in each link.
     room: usize,
     /// The events of reservations.
     news: News,
-    /// Until when the reservations of the previous process are waited for, by the loop's clock.
+    /// Until when what the previous process had is waited for, by the loop's clock.
     awaited: Option<Nanos>,
 }
 
@@ -130,8 +129,8 @@ impl Roster {
     /// That of a link that the engine refuses.
     pub fn new(links: impl IntoIterator<Item = Arc<Link>>, room: usize) -> Result<Roster, SpecError> {
         let links: Vec<Tree> = links.into_iter().map(Tree::new).collect::<Result<_, SpecError>>()?;
-        let (people, owners, lengths) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Ok(Roster { links, people, owners, lengths, room, news: News::default(), awaited: None })
+        let (people, owners) = (BTreeMap::new(), Owners::default());
+        Ok(Roster { links, people, owners, room, news: News::default(), awaited: None })
     }
 
     /// A link as it is now, with the classes of subscribers. The number of a class that is gone has
@@ -195,32 +194,160 @@ impl Roster {
         work.unbounded = unbounded;
         // One may take an address that another one gives up later in the request. So it is tried
         // again after the others, as long as that helps.
-        let (mut rest, mut stuck) = (subscribers, false);
+        let mut rest = subscribers;
         while !rest.is_empty() {
             let open: HashSet<String> = rest.iter().map(|one| one.id.clone()).collect();
             let (count, mut waiting) = (rest.len(), Vec::new());
             for subscriber in rest {
-                if !stuck && self.waits(&subscriber, &open) {
+                if self.waits(&subscriber, &open) {
                     waiting.push(subscriber);
-                    continue;
-                }
-                let id = subscriber.id.clone();
-                match self.set_one(subscriber, &mut work) {
-                    Ok(true) => report.done += 1,
-                    Ok(false) => report.unchanged += 1,
-                    Err(error) => report.failed.push(Failure { id, error }),
+                } else {
+                    self.set_or_say(subscriber, &mut work, &mut report);
                 }
             }
-            stuck = waiting.len() == count;
+            if waiting.len() == count {
+                // They wait for each other, except those that are new: nobody waits for these.
+                let (new, there): (Vec<Subscriber>, Vec<Subscriber>) =
+                    waiting.into_iter().partition(|one| !self.people.contains_key(&one.id));
+                self.exchange(there, &mut work, &mut report);
+                new.into_iter().for_each(|one| self.set_or_say(one, &mut work, &mut report));
+                break;
+            }
             rest = waiting;
         }
         (report, self.finish(work))
     }
 
+    /// Adds or changes a subscriber, and notes the outcome.
+    fn set_or_say(&mut self, subscriber: Subscriber, work: &mut Work, report: &mut Report) {
+        let id = subscriber.id.clone();
+        match self.set_one(subscriber, work) {
+            Ok(true) => report.done += 1,
+            Ok(false) => report.unchanged += 1,
+            Err(error) => report.failed.push(Failure { id, error }),
+        }
+    }
+
     /// True if one of these subscribers has an address that `asked` is to get.
     fn waits(&self, asked: &Subscriber, open: &HashSet<String>) -> bool {
-        let owner = |prefix: &Prefix| self.owner(*prefix, &asked.id);
+        let owner = |prefix: &Prefix| self.owners.of(*prefix, |other| other == asked.id);
         asked.addresses.iter().filter_map(owner).any(|owner| open.contains(owner))
+    }
+
+    /// Changes subscribers of which each is to get an address that another one of them has. Whoever
+    /// is refused keeps its addresses, so others may be refused for that.
+    fn exchange(&mut self, group: Vec<Subscriber>, work: &mut Work, report: &mut Report) {
+        let mut fitting = Vec::with_capacity(group.len());
+        for asked in group {
+            match self.plans(&asked, work) {
+                Ok(_) => fitting.push(asked),
+                Err(error) => report.failed.push(Failure { id: asked.id, error }),
+            }
+        }
+        // First they get their classes. One that fits by itself may be refused here, because
+        // several together do not. Another one may then have its new classes and keep its address.
+        let mut moving = Vec::with_capacity(fitting.len());
+        for asked in self.agreed(fitting, report) {
+            let Some(person) = self.people.get(&asked.id) else { continue };
+            let stays = Subscriber { addresses: person.asked.addresses.clone(), ..asked.clone() };
+            match self.set_one(stays, work) {
+                Ok(_) => moving.push(asked),
+                Err(error) => report.failed.push(Failure { id: asked.id, error }),
+            }
+        }
+        // Then they get their addresses, which cannot be refused any more.
+        let moving = self.agreed(moving, report);
+        for asked in &moving {
+            if let Some(person) = self.people.get(&asked.id) {
+                self.owners.forget(&person.asked);
+            }
+        }
+        for asked in moving {
+            self.owners.take(&asked);
+            if let Some(person) = self.people.get_mut(&asked.id) {
+                person.classes.iter().for_each(|(at, _)| work.rules[*at] = true);
+                person.asked = asked;
+                report.done += 1;
+            }
+        }
+    }
+
+    /// Those of these subscribers whose addresses nobody else has once all of them have given
+    /// theirs up. The others are refused. No name is there twice.
+    fn agreed(&mut self, group: Vec<Subscriber>, report: &mut Report) -> Vec<Subscriber> {
+        for person in group.iter().filter_map(|one| self.people.get(&one.id)) {
+            self.owners.forget(&person.asked);
+        }
+        let refused = self.refuse(&group, report);
+        let stays = |(at, one): (usize, Subscriber)| (!refused.contains(&at)).then_some(one);
+        let agreed: Vec<Subscriber> = group.into_iter().enumerate().filter_map(stays).collect();
+        for person in agreed.iter().filter_map(|one| self.people.get(&one.id)) {
+            self.owners.take(&person.asked);
+        }
+        agreed
+    }
+
+    /// Refuses those of a group that conflict, and returns their places. All of the group have
+    /// given their addresses up; whoever is refused has its own again. If one before it is to get
+    /// one of these, that one is looked at again, before all that follow, and is refused as well.
+    /// So nobody is looked at more than twice.
+    fn refuse(&mut self, group: &[Subscriber], report: &mut Report) -> HashSet<usize> {
+        let places: HashMap<&str, (usize, &Subscriber)> =
+            group.iter().enumerate().map(|(at, one)| (one.id.as_str(), (at, one))).collect();
+        let mut open: BTreeMap<usize, &Subscriber> = group.iter().enumerate().collect();
+        let (mut taken, mut refused) = (Owners::default(), HashSet::new());
+        while let Some((at, one)) = open.pop_first() {
+            let Some(error) = self.conflict(one, &taken) else {
+                taken.take(one);
+                continue;
+            };
+            refused.insert(at);
+            report.failed.push(Failure { id: one.id.clone(), error });
+            let Some(person) = self.people.get(&one.id) else { continue };
+            self.owners.take(&person.asked);
+            for prefix in &person.asked.addresses {
+                while let Some(&(again, other)) = taken.of(*prefix, |_| false).and_then(|id| places.get(id.as_str())) {
+                    taken.forget(other);
+                    open.insert(again, other);
+                }
+            }
+        }
+        refused
+    }
+
+    /// Why a subscriber cannot get its addresses: somebody has one of them, or has `taken` it.
+    fn conflict(&self, asked: &Subscriber, taken: &Owners) -> Option<Fault> {
+        let owner = |prefix: &Prefix| self.owners.of(*prefix, |_| false).or_else(|| taken.of(*prefix, |_| false));
+        asked.addresses.iter().find_map(|prefix| owner(prefix).map(|owner| owned(*prefix, owner)))
+    }
+
+    /// Those of these subscribers that have this address.
+    pub fn at(&self, ids: &[String], addr: Prefix) -> Vec<String> {
+        let has = |id: &&String| self.people.get(*id).is_some_and(|person| person.asked.addresses.contains(&addr));
+        ids.iter().filter(has).cloned().collect()
+    }
+
+    /// From now on nothing about subscribers and reservations is answered until those of the
+    /// previous process are here ([`restore`](Roster::restore)), or until this time.
+    pub fn await_those_before(&mut self, until: Nanos) {
+        self.awaited = Some(until);
+    }
+
+    /// Something of the previous process has come. More is awaited until this time.
+    pub fn await_more(&mut self, until: Nanos) {
+        self.awaited = self.awaited.and(Some(until));
+    }
+
+    /// Checks that all that the previous process had is here.
+    ///
+    /// # Errors
+    /// It is not yet.
+    pub fn all_there(&self, now: Nanos) -> Result<(), Fault> {
+        if self.awaited.is_none_or(|until| until <= now) {
+            return Ok(());
+        }
+        let fault = Fault::new(Code::Failed, "the subscribers and reservations of the worker before are not all here");
+        Err(fault.help(AGAIN))
     }
 
     /// Removes these subscribers. Names that do not exist are ignored.
@@ -231,7 +358,7 @@ impl Roster {
                 None => report.unchanged += 1,
                 Some(person) => {
                     report.done += 1;
-                    self.forget(&person.asked);
+                    self.owners.forget(&person.asked);
                     person.classes.iter().for_each(|(at, class)| work.goes(*at, *class));
                 }
             }
@@ -254,17 +381,11 @@ impl Roster {
         }
         let before: Vec<(usize, ClassId)> = before.map(|person| person.classes.clone()).unwrap_or_default();
         for prefix in &asked.addresses {
-            if let Some(owner) = self.owner(*prefix, &asked.id) {
-                let fault = Fault::refused(format!("{prefix} is an address of subscriber {owner}"));
-                return Err(fault.help(format!("take it from {owner} first")));
+            if let Some(owner) = self.owners.of(*prefix, |other| other == asked.id) {
+                return Err(owned(*prefix, owner));
             }
         }
-        let mut planned = Vec::with_capacity(asked.classes.len());
-        for place in &asked.classes {
-            let at = self.place(&place.link)?;
-            let old = before.iter().find(|(link, _)| *link == at).map(|(_, class)| *class);
-            planned.push(self.plan(at, old, &asked.id, place, work)?);
-        }
+        let planned = self.plans(&asked, work)?;
         let (mut steps, mut undo, mut classes) = (Vec::new(), Vec::new(), Vec::new());
         for plan in &planned {
             match self.links[plan.at].try_class(plan, &mut steps, &mut undo) {
@@ -296,14 +417,23 @@ impl Roster {
         }
         let id = asked.id.clone();
         if let Some(old) = self.people.remove(&id) {
-            self.forget(&old.asked);
+            self.owners.forget(&old.asked);
         }
-        for prefix in &asked.addresses {
-            self.lengths.insert(prefix.kind());
-            self.owners.insert(*prefix, id.clone());
-        }
+        self.owners.take(&asked);
         self.people.insert(id, Person { asked, classes });
         Ok(true)
+    }
+
+    /// Reads and checks the classes of a subscriber. Changes nothing.
+    fn plans(&mut self, asked: &Subscriber, work: &mut Work) -> Result<Vec<Planned>, Fault> {
+        let mut planned = Vec::with_capacity(asked.classes.len());
+        for place in &asked.classes {
+            let at = self.place(&place.link)?;
+            let classes = self.people.get(&asked.id).map(|person| person.classes.as_slice()).unwrap_or_default();
+            let old = classes.iter().find(|(link, _)| *link == at).map(|(_, class)| *class);
+            planned.push(self.plan(at, old, &asked.id, place, work)?);
+        }
+        Ok(planned)
     }
 
     /// Reads and checks a class. Changes nothing.
@@ -344,23 +474,6 @@ impl Roster {
             return Err(Fault::refused(message).help("lower a guarantee, or write `overcommit` in the link"));
         }
         Ok(Planned { at, old, spec, sum })
-    }
-
-    /// The subscriber other than `own` that has this prefix, a part of it, or a prefix that
-    /// contains it.
-    fn owner(&self, prefix: Prefix, own: &str) -> Option<&String> {
-        let (v6, length) = prefix.kind();
-        let mut around = self.lengths.range((v6, 0)..=(v6, length));
-        let covering = around.find_map(|(_, length)| {
-            let owner = self.owners.get(&prefix.within(*length)?)?;
-            (owner != own).then_some(owner)
-        });
-        let (first, last) = prefix.range();
-        covering.or_else(|| self.owners.range(first..=last).map(|(_, owner)| owner).find(|owner| *owner != own))
-    }
-
-    fn forget(&mut self, subscriber: &Subscriber) {
-        subscriber.addresses.iter().for_each(|prefix| _ = self.owners.remove(prefix));
     }
 
     /// The changes of each link: first classes are made, then the rules that lead to them, then
@@ -554,6 +667,12 @@ fn rule(subscriber: &Subscriber, class: ClassId) -> Rule {
     let addresses = subscriber.addresses.iter().map(|prefix| prefix.address()).collect();
     let term = Term { field: Field::Host, negated: false, values: Values::Addresses(addresses) };
     Rule { terms: vec![term], class, number: 0 }
+}
+
+/// The fault that somebody else has an address.
+fn owned(prefix: Prefix, owner: &str) -> Fault {
+    let fault = Fault::refused(format!("{prefix} is an address of subscriber {owner}"));
+    fault.help(format!("take it from {owner} first"))
 }
 
 fn of_engine(error: &SpecError) -> Fault {

@@ -18,6 +18,10 @@ const LONGEST: Nanos = 10_000 * MS;
 /// After a worker has shaped for so long, the next start counts as the first again.
 const WELL: Nanos = 60_000 * MS;
 
+/// A caller that wakes later than it wanted, by this part of the patience or more, was held up by
+/// the host, and the worker probably as well.
+const HELD_UP: Nanos = 8;
+
 /// What the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -56,13 +60,15 @@ pub struct Supervision {
     /// How many workers have ended in a row without having shaped for long.
     ended: u32,
     bypass: Option<Bypass>,
+    /// Since the last beat the host held the caller up, until this time.
+    held_up: Option<Nanos>,
 }
 
 impl Supervision {
     /// No worker runs yet, and the first one is due now. `patience`: how late a beat may be.
     pub fn new(now: Nanos, patience: Nanos) -> Supervision {
         let bypass = Some(Bypass { since: now, reason: "altq starts".to_owned() });
-        Supervision { patience, state: State::Waiting(now), ended: 0, bypass }
+        Supervision { patience, state: State::Waiting(now), ended: 0, bypass, held_up: None }
     }
 
     /// Since when packets pass unshaped, and why; `None` while a worker shapes.
@@ -88,7 +94,16 @@ impl Supervision {
         match self.state {
             State::Waiting(until) => until,
             State::Starting(since) => since.saturating_add(START),
-            State::Shaping { beat, .. } => beat.saturating_add(self.patience),
+            State::Shaping { beat, .. } => self.held_up.unwrap_or(beat).saturating_add(self.patience),
+        }
+    }
+
+    /// The caller woke so much later than it wanted, such as after its virtual machine stood still.
+    /// What it sees then says nothing about the worker, which had no chance to send a beat. So the
+    /// worker gets its whole patience again, once between two beats.
+    pub fn woke(&mut self, now: Nanos, late: Nanos) {
+        if matches!(self.state, State::Shaping { .. }) && late >= (self.patience / HELD_UP).max(1) {
+            self.held_up.get_or_insert(now);
         }
     }
 
@@ -111,6 +126,7 @@ impl Supervision {
 
     /// The worker has sent a beat. True if it is its first one.
     pub fn beat(&mut self, now: Nanos) -> bool {
+        self.held_up = None;
         match &mut self.state {
             State::Waiting(_) => false,
             State::Starting(_) => {
@@ -135,6 +151,7 @@ impl Supervision {
             count => FIRST.saturating_mul(1 << (count - 1).min(20)).min(LONGEST),
         };
         self.ended = self.ended.saturating_add(1);
+        self.held_up = None;
         self.state = State::Waiting(now.saturating_add(wait));
         // If packets pass unshaped already, that time stays.
         let since = self.bypass.as_ref().map_or(now, |bypass| bypass.since);
@@ -164,6 +181,24 @@ mod tests {
             assert!(!supervision.beat(n * 149 * MS));
         }
         assert_eq!((supervision.bypass(), supervision.shaping_since()), (None, Some(0)));
+    }
+
+    /// A host that stood still for 300 ms: the worker has 150 ms from then on, but not twice.
+    #[test]
+    fn a_worker_is_not_blamed_for_a_host_that_stood_still() {
+        let mut supervision = shaping(S);
+        supervision.woke(S + 300 * MS, 150 * MS);
+        assert_eq!(supervision.due(S + 300 * MS), Act::Nothing);
+        assert!(!supervision.beat(S + 310 * MS));
+        assert_eq!(supervision.deadline(), S + 460 * MS);
+        supervision.woke(S + 480 * MS, 20 * MS);
+        supervision.woke(S + 600 * MS, 120 * MS);
+        assert_eq!(supervision.deadline(), S + 630 * MS);
+        assert_eq!(supervision.due(S + 630 * MS), Act::Kill("the worker was silent for 320 ms".into()));
+        // A timer that is a little late is no reason to wait.
+        let mut supervision = shaping(S);
+        supervision.woke(S + 160 * MS, 10 * MS);
+        assert_eq!(supervision.due(S + 160 * MS), Act::Kill("the worker was silent for 160 ms".into()));
     }
 
     #[test]

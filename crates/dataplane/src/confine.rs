@@ -5,7 +5,9 @@
 //! are started. What is given up cannot be got back.
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
-use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
+use rustix::process::{
+    Gid, Pid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -41,10 +43,13 @@ pub struct User {
 /// does either kills the process, and one that altq does not need is answered with ENOSYS. Returns
 /// what this host could not do, a sentence each.
 ///
+/// From now on the kernel kills the process, even a stopped one, when the thread ends that has
+/// started it. `parent`: the process of that thread.
+///
 /// # Errors
 /// [`Error::NotPermitted`] if the process cannot become the user, [`Error::Io`] if capabilities
-/// cannot be given up.
-pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
+/// cannot be given up or the parent has ended.
+pub fn confine(user: Option<User>, needs: Needs, parent: Option<Pid>) -> Result<Vec<String>, Error> {
     let mut notes = Vec::new();
     // The loops run before others without a capability then (nice -10, which this limit counts as
     // 30; and the lowest real-time priority).
@@ -57,6 +62,14 @@ pub fn confine(user: Option<User>, needs: Needs) -> Result<Vec<String>, Error> {
     kept.set(CapabilitySet::NET_ADMIN, needs.verdicts || needs.qdiscs);
     kept.set(CapabilitySet::SYS_NICE, needs.realtime && !realtime);
     keep(kept)?;
+    // Not before: a change of the user undoes it.
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        notes.push(format!("it may outlive its supervisor while it is stopped ({error})"));
+    }
+    // Perhaps it has ended before it could be noticed.
+    if getppid() != parent {
+        return Err(Error::Io { what: "the supervisor", source: rustix::io::Errno::SRCH.into() });
+    }
     match no_files() {
         Ok(RulesetStatus::NotEnforced) => notes.push("this kernel has no Landlock".to_owned()),
         Ok(_) => {}

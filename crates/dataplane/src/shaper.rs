@@ -19,10 +19,10 @@ use altq_engine::classify::{CacheSettings, FlowHash, Order};
 use altq_engine::drive::{self, Event, Filled, Taken, Transmitter};
 use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
-use altq_engine::settings::Limit;
+use altq_engine::settings::{Limit, Settings};
 use altq_engine::shape::pacer;
 use altq_engine::sketch::Sketch;
-use altq_engine::spec::{ClassId, LinkSpec, Timer};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, Timer};
 use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Change, Departure, Engine};
 
@@ -115,6 +115,9 @@ pub struct Shaper<E, O = DeviceOutput> {
     interface: u16,
     /// Bytes that the link carries in [`LONGEST`].
     longest: u64,
+    /// Whether a class has, or has had, a meter that colours packets one by one. Then super-packets
+    /// are cut into single segments.
+    coloured: bool,
     arrived: Vec<u32>,
     parts: Vec<Part>,
     /// By handle: DSCP and ECN that the packet had on arrival.
@@ -244,6 +247,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             flows,
             interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
             longest: spec.rate.bytes_in(LONGEST),
+            coloured: spec.classes.iter().any(|class| colours_packets(&class.settings)),
             arrived: Vec::with_capacity(BATCH),
             parts: Vec::with_capacity(BATCH),
             octets: vec![0; pool.heads()],
@@ -302,6 +306,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 Change::SetRate(rate) => {
                     self.longest = rate.bytes_in(LONGEST);
                     self.output.set_rate(rate);
+                }
+                Change::AddClass(ClassSpec { settings, .. }) | Change::SetClass { settings, .. } => {
+                    self.coloured |= colours_packets(&settings);
                 }
                 // Another class may get its number.
                 Change::RemoveClass { class, .. } => self.census.removed(class),
@@ -474,7 +481,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         packet.len = whole.wire_len() as u32;
         packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
-        let most = if whole.direct { (self.longest / segment).max(1) as usize } else { 1 };
+        let together = whole.direct && !self.coloured;
+        let most = if together { (self.longest / segment).max(1) as usize } else { 1 };
         if whole.direct && whole.segments() <= most || !self.edge.holds_bytes() {
             self.enqueue(now, class, packet);
             return true;
@@ -649,6 +657,15 @@ enum Next {
 /// ([`Edge::holds_bytes`]).
 pub fn frames(link: &Link, tuning: Tuning, holds_bytes: bool) -> usize {
     slots(link, tuning, holds_bytes).0
+}
+
+/// Whether a class has a meter for which each packet on the wire has its own colour (RFC 2697 3,
+/// RFC 2698 3). `all` treats all packets alike, and that of a reservation looks at the segments of
+/// a super-packet.
+pub(crate) fn colours_packets(class: &Settings) -> bool {
+    // Every meter has the word, but `all`.
+    let is_rate = |word: &str| word.starts_with("meter ") && word.ends_with(" cir");
+    class.choice("meter") != Some("tspec") && class.iter().any(|(word, _)| is_rate(word))
 }
 
 /// The shortest packet of a flood, in bytes: an IPv4 header and one of UDP.

@@ -275,6 +275,33 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
     }
 }
 
+/// Each packet on the wire has its own colour (RFC 2697 3), at every rate: of 43 packets of 1,500
+/// bytes and one of 1,260 that come at once, bucket C of 15,000 bytes has tokens for ten, and
+/// bucket E of 7,500 for five.
+#[test]
+fn a_meter_colours_the_packets_of_a_super_packet_one_by_one() {
+    let text = "link wan { device bridge a b  rate 10Gbit/s  scheduler fifo
+        class all { default  queue drop_tail { limit 500packets }
+            meter srtcm { cir 1Mbit/s  cbs 15000bytes  ebs 7500bytes  yellow dscp af12  red drop } } }";
+    let (left, last) = run(&link(text), vec![super_packet(0, 80, 64_000)], SECOND, |_| {});
+    let dscps: Vec<u8> = left.iter().map(|frame| frame.bytes[15] >> 2).collect();
+    assert_eq!(dscps, [[0_u8; 10].as_slice(), &[12; 5]].concat());
+    assert_eq!(last.classes[0].counters.dropped_packets, 29);
+    // A meter that comes with a change counts as well.
+    let plain = text.split_once("meter").unwrap().0.to_owned() + "} }";
+    let (from, to) = (link(&plain), link(text));
+    let mut channel = Channel::new(SECOND);
+    channel.arrive(super_packet(MS, 80, 64_000));
+    let mut shaper = Shaper::new(&from, "a", channel, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
+    let (changes, listener) = std::sync::mpsc::channel();
+    shaper.listen(listener);
+    let class = to.class("all").unwrap();
+    let settings = to.spec.classes[class as usize].settings.clone();
+    changes.send(vec![Change::SetClass { class, parent: ROOT, settings }]).unwrap();
+    shaper.run(|_| {}).unwrap();
+    assert_eq!(shaper.edge().departed().len(), 15);
+}
+
 /// The kernel cannot segment packets inside PPPoE or MPLS, so single packets leave. Their class is
 /// found by the inner header, and they are charged as the inner packets.
 #[test]

@@ -280,7 +280,7 @@ fn a_meter_inside_another_one() {
     assert!(seen.iter().flatten().all(|seen| *seen > 20), "{seen:?}");
 }
 
-/// `all` marks or drops whatever comes; a chain of more than three meters is refused.
+/// `all` marks or drops whatever comes; a chain of more than seven meters is refused.
 #[test]
 fn all_packets_and_chains() {
     let all = |action| Settings::new().with("meter", Value::Choice("all")).with("meter green", action);
@@ -292,17 +292,18 @@ fn all_packets_and_chains() {
     assert!(error.message.contains("no `cir`"), "{error}");
     let mut deep = all(Value::Choice("meter"));
     let mut path = Path::ROOT;
-    for _ in 0..2 {
+    for inner in 1..7 {
         path = path.below(0);
         deep.set(path.setting("kind").unwrap(), Value::Choice("all"));
-        deep.set(path.setting("green").unwrap(), Value::Choice("pass"));
-        if path.below(0).exists() {
-            deep.set(path.setting("green").unwrap(), Value::Choice("meter"));
-        }
+        deep.set(path.setting("green").unwrap(), Value::Choice(if inner < 6 { "meter" } else { "drop" }));
     }
-    assert!(MeterSpec::read(&deep).is_ok());
+    let mut chain = meter(&deep);
+    assert_eq!(chain.apply(0, &mut packet), Outcome::Drop);
+    let (last, mut counted) = (["green"; 7].join("_"), 0);
+    chain.report_counters(&mut |name, count| counted += if name == last { count } else { 0 });
+    assert_eq!(counted, 1);
     deep.set(path.setting("green").unwrap(), Value::Choice("meter"));
-    assert!(MeterSpec::read(&deep).unwrap_err().message.contains("at most 3 meters"));
+    assert!(MeterSpec::read(&deep).unwrap_err().message.contains("at most 7 meters"));
 }
 
 #[test]

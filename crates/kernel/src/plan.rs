@@ -1,7 +1,7 @@
 //! The requests that make a tree, in order, and the differences between a tree and what the kernel
 //! shows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use altq_engine::spec::ClassId;
 
@@ -23,8 +23,15 @@ pub fn requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
 /// The requests that make the filters of a tree. They come last, so that no packet is sent to a
 /// class that does not exist yet.
 pub fn filter_requests(tree: &Tree, device: u32) -> Vec<Vec<u8>> {
-    let filters = tree.qdiscs.iter().flat_map(|qdisc| &qdisc.filters);
-    filters.map(|filter| message::new_filter(device, filter)).collect()
+    let mut requests = Vec::new();
+    let mut made = HashSet::new();
+    for filter in tree.qdiscs.iter().flat_map(|qdisc| &qdisc.filters) {
+        if made.insert((filter.parent, filter.table)) {
+            requests.extend(message::new_table(device, filter));
+        }
+        requests.push(message::new_filter(device, filter));
+    }
+    requests
 }
 
 /// What the kernel shows for an interface.
@@ -164,9 +171,11 @@ fn compare<'a>(wanted: &[u8], found: Option<&'a Found>, class: bool) -> Compared
     }
 }
 
-/// What identifies a group of filters in a qdisc: priority and protocol, and for fw the mark.
+/// What identifies a group of filters in a qdisc: priority and protocol, for fw the mark, and for
+/// u32 the table.
 fn place(of: &Found) -> (u32, u32) {
-    (of.info, if of.kind == "fw" { of.handle.0 } else { 0 })
+    let mark = if of.kind == "fw" { of.handle.0 } else { 0 };
+    (of.info, mark | u32::from(message::table_of(&of.kind, &of.options)))
 }
 
 /// Compares the filters of a qdisc with those that were wanted. Filters of one priority must be in

@@ -1,5 +1,6 @@
 //! Prints a tree as commands of tc, in an order in which tc accepts them.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +24,13 @@ pub fn commands(tree: &Tree, device: &str) -> Vec<String> {
         lines.extend(qdisc.classes.iter().filter_map(|class| class_line(class, device)));
     }
     for qdisc in &tree.qdiscs {
-        lines.extend(qdisc.filters.iter().map(|filter| filter_line(filter, device)));
+        let mut made = HashSet::new();
+        for filter in &qdisc.filters {
+            if made.insert(filter.table) {
+                lines.extend(table_line(filter, device));
+            }
+            lines.push(filter_line(filter, device));
+        }
     }
     lines
 }
@@ -194,16 +201,28 @@ fn curve_words(curve: &Curve) -> String {
     format!("m1 {}bit d {until}us m2 {}bit", bits(*first), bits(*then))
 }
 
+/// The line that makes the table in which a filter stands.
+fn table_line(filter: &Filter, device: &str) -> Option<String> {
+    let Filter { parent, prio, protocol, table, .. } = filter;
+    (*table != 0).then(|| {
+        let protocol = protocol.name();
+        format!(
+            "filter add dev {device} parent {parent} protocol {protocol} prio {prio} handle {table:x}: u32 divisor 1"
+        )
+    })
+}
+
 fn filter_line(filter: &Filter, device: &str) -> String {
-    let Filter { parent, prio, protocol, matches, to, .. } = filter;
+    let Filter { parent, prio, protocol, matches, to, table, .. } = filter;
     let to = match (to, matches) {
         (Target::Drop, _) => "action drop".to_owned(),
+        (Target::Table(table), _) => format!("link {table:x}:"),
         (Target::Class(class), Match::U32 { .. }) => format!("flowid {class}"),
         (Target::Class(class), _) => format!("classid {class}"),
     };
     let (handle, words) = match matches {
         Match::U32 { keys, mark, indev } => {
-            let mut words = String::new();
+            let mut words = if *table == 0 { String::new() } else { format!(" ht {table:x}:") };
             for key in keys {
                 let _ = write!(words, " match u32 {:#010x} {:#010x} at {}", key.value, key.mask, key.offset);
             }

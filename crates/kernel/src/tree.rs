@@ -289,8 +289,16 @@ pub struct Filter {
     pub matches: Match,
     /// Where a packet that matches goes.
     pub to: Target,
+    /// The table of u32 in which it stands, 1 to [`Filter::TABLES`]; 0 for a filter that the kernel
+    /// tries by itself.
+    pub table: u16,
     /// The rule of the policy that it comes from, an index into its list; `None` for the default.
     pub rule: Option<u32>,
+}
+
+impl Filter {
+    /// The highest number that a table may get (0x7ff: those above are the kernel's own).
+    pub const TABLES: u16 = 0x7ff;
 }
 
 /// Where a packet goes.
@@ -298,6 +306,9 @@ pub struct Filter {
 pub enum Target {
     /// To a class.
     Class(Handle),
+    /// It is compared with the filters of this table of u32. If none of them matches, the filter
+    /// behind this one is tried.
+    Table(u16),
     /// The packet is dropped.
     Drop,
 }

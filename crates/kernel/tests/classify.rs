@@ -144,6 +144,16 @@ fn flower(keys: &FlowerKeys, packet: &Packet) -> bool {
         && keys.inner_v6.is_none()
 }
 
+/// Where the filters of a table, or with 0 those that are tried by themselves, send a packet. Where
+/// no filter of a table matches, the one behind the filter that led there is tried.
+fn chosen(filters: &[&Filter], table: u16, packet: &Packet, bytes: &[u8]) -> Option<Target> {
+    let own = filters.iter().filter(|filter| filter.table == table && takes(filter, packet, bytes));
+    own.map(|filter| filter.to).find_map(|to| match to {
+        Target::Table(inner) => chosen(filters, inner, packet, bytes),
+        to => Some(to),
+    })
+}
+
 /// The class in whose queue a packet lands; `None` if it is dropped.
 fn lands(tree: &Tree, packet: &Packet) -> Option<ClassId> {
     let bytes = packet.bytes();
@@ -155,9 +165,10 @@ fn lands(tree: &Tree, packet: &Packet) -> Option<ClassId> {
         let mut filters: Vec<&Filter> = at.filters.iter().collect();
         filters.sort_by_key(|filter| filter.prio);
         let own = |minor: u16| Handle::new(at.handle.major(), minor);
-        let to = match filters.into_iter().find(|filter| takes(filter, packet, &bytes)).map(|filter| filter.to) {
+        let to = match chosen(&filters, 0, packet, &bytes) {
             Some(Target::Drop) => return None,
             Some(Target::Class(class)) => class,
+            Some(Target::Table(table)) => panic!("table {table} is no place for a packet"),
             None => match at.words {
                 QdiscWords::Htb { default: 0 } => panic!("it passes unshaped"),
                 QdiscWords::Hfsc { default: 0 } | QdiscWords::Drr => return None,

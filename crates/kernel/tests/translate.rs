@@ -42,7 +42,8 @@ fn htb_with_its_queues_and_rules() {
     );
     let wanted = [
         "qdisc add dev eth0 root handle 1: htb default 3",
-        "class add dev eth0 parent 1: classid 1:fff0 htb rate 10000000bit ceil 10000000bit burst 1600b cburst 1600b \
+        // The link's burst: 1250 bytes, which the rate brings in a millisecond, and tc's 1600.
+        "class add dev eth0 parent 1: classid 1:fff0 htb rate 10000000bit ceil 10000000bit burst 2850b cburst 2850b \
          prio 0 quantum 1514",
         "class add dev eth0 parent 1:fff0 classid 1:1 htb rate 2000000bit ceil 2000000bit burst 1600b cburst 1600b \
          prio 0 quantum 1500",
@@ -78,7 +79,7 @@ fn a_scheduler_that_does_not_shape_stands_in_an_htb() {
         found,
         [
             "qdisc add dev eth0 root handle 1: htb default fff0",
-            "class add dev eth0 parent 1: classid 1:fff0 htb rate 8000000bit ceil 8000000bit burst 1600b cburst 1600b \
+            "class add dev eth0 parent 1: classid 1:fff0 htb rate 8000000bit ceil 8000000bit burst 2600b cburst 2600b \
              prio 0 quantum 1514",
             "qdisc add dev eth0 parent 1:fff0 handle 2: drr",
             "class add dev eth0 parent 2: classid 2:1 drr quantum 3000",
@@ -161,7 +162,7 @@ fn an_overhead_counts_from_the_kernels_header_on() {
         found[..2],
         [
             "qdisc add dev eth0 root handle 1: htb default fff0",
-            "class add dev eth0 parent 1: classid 1:fff0 htb rate 1000000bit ceil 1000000bit burst 1600b cburst 1600b \
+            "class add dev eth0 parent 1: classid 1:fff0 htb rate 1000000bit ceil 1000000bit burst 1725b cburst 1725b \
              prio 0 quantum 1538 overhead 24 mpu 84",
         ]
     );

@@ -15,7 +15,7 @@ use altq_traffic::udp;
 use super::generator::{Flow, Kind};
 use super::measure::Run;
 use super::prepared::links;
-use super::shaper::{Readings, Window};
+use super::readings::{Readings, Window};
 
 /// The readings of a run, with what is needed to interpret them.
 pub struct Figures<'a> {

@@ -12,6 +12,7 @@
 //!  need        how much of the host it needs   parts       runs of a file one by one, in any order
 //!  measure     readings of meters over time    figures     readings to result rows and expectations
 //!  series      a run over time, for plots      engine      cost of the engine, without traffic
+//!  readings    the loops' counters over a run   processor   whether a loop got a processor
 //! ```
 
 mod engine;
@@ -29,6 +30,8 @@ mod parts;
 mod path;
 mod peer;
 mod prepared;
+mod processor;
+mod readings;
 mod run;
 mod series;
 mod shaper;

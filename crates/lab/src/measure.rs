@@ -41,6 +41,37 @@ pub struct Run {
     pub disturbed: bool,
     /// Share of the processors' time that was in use, 0 to 1.
     pub busy: f64,
+    /// When no processor was idle, from the start of the run.
+    pub full: Full,
+}
+
+/// The times in which the processors were busy for at least [`BUSY`] of the time, in steps of
+/// [`STEP`] or a little more.
+#[derive(Clone, Debug, Default)]
+pub struct Full {
+    /// From when to when, in order of time.
+    pub spans: Vec<(Duration, Duration)>,
+    /// The last look.
+    pub(super) last: Option<(Duration, Processors)>,
+}
+
+impl Full {
+    /// True if it is time to look at the processors.
+    fn is_due(&self, now: Duration) -> bool {
+        self.last.is_none_or(|(at, _)| now.saturating_sub(at) >= STEP)
+    }
+
+    /// Takes a look at the processors.
+    fn look(&mut self, now: Duration, processors: Processors) {
+        if let Some((from, before)) = self.last.replace((now, processors))
+            && processors.since(&before).0 >= BUSY
+        {
+            match self.spans.last_mut() {
+                Some((_, to)) if *to == from => *to = now,
+                _ => self.spans.push((from, now)),
+            }
+        }
+    }
 }
 
 impl Run {
@@ -52,6 +83,13 @@ impl Run {
 
 /// Time between the start of the threads and the start of the run.
 const LEAD: Duration = Duration::from_millis(50);
+
+/// Time between two looks at the processors. /proc/stat counts in steps of 10 ms.
+const STEP: Duration = Duration::from_millis(500);
+
+/// If the processors were busy for at least this share of the time, the host may have limited a
+/// flow.
+const BUSY: f64 = 0.97;
 
 /// Share of the processors' time that the hypervisor may take from this machine.
 const STOLEN: f64 = 0.05;
@@ -117,7 +155,7 @@ fn drive(
         told += news;
         progress.into_iter().for_each(|progress| progress.add(news.as_nanos() as u64));
     };
-    let mut samples = Vec::with_capacity(moments.len());
+    let (mut samples, mut full) = (Vec::with_capacity(moments.len()), Full::default());
     for due in moments {
         while Instant::now() < epoch + *due {
             let happens = actions.peek().map(|next| epoch + next.at);
@@ -126,7 +164,11 @@ fn drive(
             while let Some(next) = actions.next_if(|next| epoch + next.at <= Instant::now()) {
                 (next.act)()?;
             }
-            tell(epoch.elapsed().min(end));
+            let now = epoch.elapsed();
+            tell(now.min(end));
+            if full.is_due(now) {
+                full.look(now, Processors::now()?);
+            }
             check()?;
             if running.failed() {
                 running.finish()?;
@@ -137,7 +179,7 @@ fn drive(
         samples.push(Sample { due: *due, at, flows: running.meters().iter().map(|meter| meter.read()).collect() });
     }
     tell(end);
-    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), disturbed: false, busy: 0.0 })
+    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), disturbed: false, busy: 0.0, full })
 }
 
 /// Reasons why the figures of a run cannot be trusted; empty if they can.
@@ -157,4 +199,22 @@ fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, s
         }
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processors for four seconds: idle, full for a second and a half, half idle, full again.
+    #[test]
+    fn when_no_processor_was_idle_is_known() {
+        let (mut full, mut busy, mut idle) = (Full::default(), 0, 0);
+        for (step, used) in [0, 0, 100, 98, 100, 50, 96, 100].into_iter().enumerate() {
+            let now = STEP * step as u32;
+            assert!(full.is_due(now) && (step == 0 || !full.is_due(now - STEP / 2)));
+            (busy, idle) = (busy + used, idle + 100 - used);
+            full.look(now, Processors::of(&format!("cpu {busy} 0 0 {idle} 0 0 0 0 0 0\n")).unwrap());
+        }
+        assert_eq!(full.spans, [(STEP, STEP * 4), (STEP * 6, STEP * 7)]);
+    }
 }

@@ -13,7 +13,7 @@ use altq_engine::units::Nanos;
 use super::figures::{Figures, nanos};
 use super::generator::Kind;
 use super::prepared::links;
-use super::shaper::Readings;
+use super::readings::Readings;
 
 /// The most classes, and most flows, that have a series; as in the simulator.
 const MOST: usize = 64;

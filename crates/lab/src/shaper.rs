@@ -2,7 +2,7 @@
 //! its counters.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,7 @@ use altq_dataplane::bridge::{self, Loop, OneWay, Options, Running};
 use altq_dataplane::edge::Edge;
 use altq_dataplane::output::Output;
 use altq_dataplane::shaper::{self, Look, Tuning};
-use altq_dataplane::sketch::{Packed, Sketch};
-use altq_dataplane::stats::{ClassStat, Snapshot};
+use altq_dataplane::sketch::Packed;
 use altq_dataplane::stop::Stop;
 use altq_engine::spec::Regulator;
 use altq_engine::units::Nanos;
@@ -24,8 +23,9 @@ use anyhow::Context;
 
 use super::host::Host;
 use super::networked::{Network, Networked};
+use super::processor::Threads;
+use super::readings::{Readings, Seen};
 use super::topology::{INSIDE, NotPermitted, OUTSIDE, Side, Topology, Unsupported};
-use super::trust::Empty;
 use super::tunnel::{Tunnel, Tunnelled};
 
 /// Time between two readings of a link's counters. Windows begin and end at a reading.
@@ -67,14 +67,23 @@ pub struct Around {
 struct Steering {
     changes: Option<mpsc::Receiver<Vec<Change>>>,
     looks: Option<mpsc::Receiver<Look>>,
+    threads: Arc<Threads>,
 }
 
 impl Steering {
     /// The loop of this shaper, with these channels.
-    fn run(self, mut shaper: shaper::Shaper<impl Edge + Send + 'static, impl Output + Send + 'static>) -> Loop {
+    fn run(
+        self,
+        link: &Link,
+        mut shaper: shaper::Shaper<impl Edge + Send + 'static, impl Output + Send + 'static>,
+    ) -> Loop {
         self.changes.into_iter().for_each(|changes| shaper.listen(changes));
         self.looks.into_iter().for_each(|looks| shaper.show(looks));
-        Box::new(move |report| shaper.run(report))
+        let (threads, name) = (self.threads, link.name.clone());
+        Box::new(move |report| {
+            threads.runs(&name);
+            shaper.run(report)
+        })
     }
 }
 
@@ -88,23 +97,6 @@ pub struct Shaper {
     steering: Vec<mpsc::Sender<Vec<Change>>>,
     /// For each link, the sender of functions that look at its engine.
     looking: Vec<mpsc::Sender<Look>>,
-}
-
-/// A reading, and when it was received.
-struct Seen {
-    /// The counters, without the sketches of waiting times.
-    snapshot: Snapshot,
-    /// The waiting times of the packets that each class sent since the last reading.
-    sojourns: Vec<Packed>,
-    came: Instant,
-}
-
-/// All readings of a link over a run.
-pub struct Readings {
-    /// In order of time, each with its time since the start of the run.
-    readings: Vec<(Duration, Snapshot)>,
-    /// For each reading and class, the waiting times of the packets sent since the last reading.
-    sojourns: Vec<Vec<Packed>>,
 }
 
 /// The links as the loops in the middle run them: each link of the policy with the direction that
@@ -142,6 +134,7 @@ impl Shaper {
     ) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
         let (mut steering, mut looking);
+        let threads = Arc::new(Threads::default());
         let classes = links.iter().map(|link| link.classes.len() as u32).max().unwrap_or(0);
         let every = EVERY.max(A_CLASS * classes);
         let jumbo = links.iter().any(|link| link.spec.mtu > ORDINARY);
@@ -162,6 +155,7 @@ impl Shaper {
                 let steering = Steering {
                     changes: at.and_then(|at| receivers.get_mut(at)?.take()),
                     looks: at.and_then(|at| lookers.get_mut(at)?.take()),
+                    threads: threads.clone(),
                 };
                 let Around { before, behind, tunnel, host } = ways(side);
                 let edge = Tunnelled::new(Networked::new(edge, before, behind), tunnel);
@@ -172,9 +166,9 @@ impl Shaper {
                 Ok(match host {
                     Some(host) => {
                         let (output, timer) = (host.output(), host.timer);
-                        steering.run(shaper::Shaper::with_output(link, from, edge, tuning, output, timer)?)
+                        steering.run(link, shaper::Shaper::with_output(link, from, edge, tuning, output, timer)?)
                     }
-                    None => steering.run(shaper::Shaper::new(link, from, edge, tuning)?),
+                    None => steering.run(link, shaper::Shaper::new(link, from, edge, tuning)?),
                 })
             };
             (steering, looking) = (senders, lenders);
@@ -191,7 +185,7 @@ impl Shaper {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let listener = std::thread::Builder::new().name("readings".into()).spawn({
             let seen = seen.clone();
-            move || listen(running, &seen)
+            move || listen(running, &threads, &seen)
         });
         Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes, steering, looking })
     }
@@ -248,11 +242,11 @@ impl Shaper {
     }
 }
 
-fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
+fn listen(running: Running, threads: &Threads, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
     loop {
         match running.snapshots().recv_timeout(Duration::from_secs(1)) {
             Ok(mut snapshot) => {
-                let came = Instant::now();
+                let (came, scheduled) = (Instant::now(), threads.scheduled(&snapshot.link));
                 if snapshot.classes.len() > super::MANY {
                     // Readings of many classes take much memory. Classes after the last one that
                     // had packets are removed.
@@ -265,134 +259,11 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
                     std::mem::take(&mut class.sojourn)
                 });
                 let sojourns = sojourns.collect();
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, sojourns, came });
+                let reading = Seen { snapshot, sojourns, scheduled, came };
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(reading);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return running.wait(),
-        }
-    }
-}
-
-impl Readings {
-    fn new(own: Vec<Seen>, epoch: Instant) -> Readings {
-        // The loop has its own clock, and a reading is received a little after it was taken. The
-        // reading with the least delay tells how the two clocks differ.
-        let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
-        let since = |at: u64| {
-            zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch))
-        };
-        let split = own.into_iter().map(|seen| ((since(seen.snapshot.at), seen.snapshot), seen.sojourns));
-        let (readings, sojourns) = split.unzip();
-        Readings { readings, sojourns }
-    }
-
-    /// The reading nearest to a moment.
-    fn nearest(&self, moment: Duration) -> Option<usize> {
-        let after = self.readings.partition_point(|(at, _)| *at < moment);
-        let distance = |at: usize| self.readings.get(at).map(|(time, _)| time.abs_diff(moment));
-        [after.checked_sub(1), Some(after)]
-            .into_iter()
-            .flatten()
-            .filter(|at| distance(*at).is_some())
-            .min_by_key(|at| distance(*at))
-    }
-
-    /// What the link did in a window; the window's ends are moved to the nearest readings.
-    pub fn window(&self, from: Duration, to: Duration) -> Option<Window<'_>> {
-        let (first, last) = (self.nearest(from)?, self.nearest(to)?);
-        if first >= last {
-            return None;
-        }
-        Some(Window { readings: self.readings.get(first..=last)?, sojourns: self.sojourns.get(first..=last)? })
-    }
-
-    /// How often between two times the class had no packets queued.
-    pub fn empty(&self, class: usize, from: Duration, to: Duration) -> Empty {
-        let seen = self.readings.iter().filter_map(|(at, reading)| {
-            let counters = &reading.classes.get(class)?.counters;
-            Some((*at, counters.queued_packets, counters.dropped_packets + counters.marked_packets))
-        });
-        Empty::of(seen, from, to)
-    }
-
-    /// The time from the beginning of the window to the beginning of the first span of length
-    /// `over` in which the class had `level` or more, in charged bytes.
-    pub fn reached(&self, class: usize, window: (Duration, Duration), level: u64, over: Duration) -> Option<Duration> {
-        let bytes = |at: usize| Some(self.readings.get(at)?.1.classes.get(class)?.counters.sent_wire_bytes);
-        let within =
-            |at: &usize| self.readings.get(*at).is_some_and(|(time, _)| *time >= window.0 && *time + over <= window.1);
-        let begins = (0..self.readings.len()).filter(within);
-        let enough = |begin: &usize| {
-            let from = self.readings.get(*begin)?.0;
-            let end = self.nearest(from + over).filter(|end| end > begin)?;
-            let time = self.readings.get(end)?.0.checked_sub(from)?;
-            let rate = altq_cases::report::rate(bytes(end)?.checked_sub(bytes(*begin)?)?, time.as_nanos() as u64);
-            (rate >= level).then_some(from)
-        };
-        let first = begins.into_iter().find_map(|begin| enough(&begin))?;
-        first.checked_sub(window.0)
-    }
-
-    /// The last reading.
-    pub fn last(&self) -> Option<&Snapshot> {
-        self.readings.last().map(|(_, snapshot)| snapshot)
-    }
-}
-
-/// The readings of a window.
-pub struct Window<'a> {
-    readings: &'a [(Duration, Snapshot)],
-    sojourns: &'a [Vec<Packed>],
-}
-
-impl<'a> Window<'a> {
-    /// The window's length, by the loop's clock.
-    pub fn length(&self) -> Duration {
-        match (self.readings.first(), self.readings.last()) {
-            (Some((_, first)), Some((_, last))) => Duration::from_nanos(last.at.saturating_sub(first.at)),
-            _ => Duration::ZERO,
-        }
-    }
-
-    /// The state of a class at the beginning and at the end of the window. A class that was added
-    /// in between has zeros at the beginning.
-    pub fn edges(&self, class: usize) -> Option<(&'a ClassStat, &'a ClassStat)> {
-        static NOTHING: LazyLock<ClassStat> = LazyLock::new(ClassStat::default);
-        let (_, first) = self.readings.first()?;
-        let (_, last) = self.readings.last()?;
-        Some((first.classes.get(class).unwrap_or(&NOTHING), last.classes.get(class)?))
-    }
-
-    /// Packets waiting in the class, on average over the readings.
-    pub fn queued(&self, class: usize) -> Option<f64> {
-        let queued =
-            self.readings.iter().filter_map(|(_, reading)| Some(reading.classes.get(class)?.counters.queued_packets));
-        let (sum, count) = queued.fold((0, 0u32), |(sum, count), queued| (sum + queued, count + 1));
-        (count > 0).then(|| sum as f64 / f64::from(count))
-    }
-
-    /// The longest time between two readings. The loop is asked for its counters all the time, and
-    /// answers between packets.
-    pub fn longest(&self) -> Option<Duration> {
-        let times = self.readings.iter().zip(self.readings.iter().skip(1));
-        times.map(|((_, one), (_, next))| Duration::from_nanos(next.at.saturating_sub(one.at))).max()
-    }
-
-    /// The waiting times of the packets that the class sent in the window.
-    pub fn sojourn(&self, class: usize) -> Sketch {
-        let mut sum = Sketch::default();
-        self.sojourns.iter().skip(1).filter_map(|classes| classes.get(class)).for_each(|own| sum.merge_packed(own));
-        sum
-    }
-
-    /// Frames lost outside the engine's queues in the window, and those that came in.
-    pub fn outside(&self) -> (u64, u64) {
-        match (self.readings.first(), self.readings.last()) {
-            (Some((_, first)), Some((_, last))) => (
-                last.edge.dropped().saturating_sub(first.edge.dropped()),
-                last.edge.received.saturating_sub(first.edge.received),
-            ),
-            _ => (0, 0),
         }
     }
 }

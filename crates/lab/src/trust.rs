@@ -11,20 +11,20 @@ use altq_traffic::clock;
 
 use super::figures::nanos;
 use super::generator::{Flow, Kind};
-use super::measure::Run;
+use super::measure::{Full, Run};
 use super::prepared::Prepared;
-use super::shaper::Readings;
+use super::readings::Readings;
 
 /// Share of the frames that may be lost outside altq's queues. If more are lost, the result says
 /// more about the host than about the policy.
 const LOST_OUTSIDE: f64 = 0.001;
 
-/// If the processors were busy for at least this share of the time, the host may have limited a
-/// flow.
-const BUSY: f64 = 0.97;
-
-/// If the link limits a bulk flow, the flow's class is empty in at most this share of the readings.
+/// If the link limits a bulk flow, its class is empty while no processor is idle for at most this
+/// share of the time in which the flow sends.
 const EMPTY: f64 = 0.02;
+
+/// altq's loop may have no time left, and wait for a processor, for at most this share of a run.
+const HELD: f64 = 0.02;
 
 /// For so long after a loss or a mark the sender, not the host, may leave its class empty. CUBIC
 /// takes cbrt(0.3 W / 0.4) s to return to its window W (RFC 9438 4.2): 2 s for 11 packets.
@@ -97,6 +97,22 @@ fn unfilled(flow: &str, link: &str, share: f64, empty: Empty, busy: f64, late: D
     ))
 }
 
+impl Full {
+    /// How often a class was empty while no processor was idle, as shares of a time. `empty` tells
+    /// how often it was in a part of that time.
+    fn empty(&self, (from, to): (Duration, Duration), empty: impl Fn(Duration, Duration) -> Empty) -> Empty {
+        let mut all = Empty::default();
+        for (begin, end) in self.spans.iter().map(|(begin, end)| (from.max(*begin), to.min(*end))) {
+            let length = end.saturating_sub(begin);
+            if length > Duration::ZERO {
+                let (found, part) = (empty(begin, end), length.as_secs_f64() / (to - from).as_secs_f64());
+                all = Empty { told: all.told + part * found.told, untold: all.untold + part * found.untold };
+            }
+        }
+        all
+    }
+}
+
 impl Prepared<'_> {
     /// Adds to the result the reasons why the run's figures cannot be trusted.
     pub fn distrust(&self, case: &Case, run: &Run, readings: &[Readings], result: &mut CaseResult) {
@@ -128,6 +144,17 @@ impl Prepared<'_> {
                     clock::BOUND.max
                 ));
             }
+            // A router has a processor for its loop; here the hosts may have taken it.
+            let held = readings.held(nanos(case.warmup), nanos(case.duration)).unwrap_or(0.0);
+            if held > HELD {
+                result.invalid(format!(
+                    "link `{}`: for {:.0} % of the time its loop had no time left and waited for a processor, which \
+                     the hosts had (processors {:.0} % busy)",
+                    link.name,
+                    held * 100.0,
+                    run.busy * 100.0
+                ));
+            }
         }
     }
 
@@ -144,7 +171,7 @@ impl Prepared<'_> {
         result: &mut CaseResult,
     ) -> Vec<String> {
         let mut notes = Vec::new();
-        if run.busy < BUSY {
+        if run.full.spans.is_empty() {
             return notes;
         }
         let flows = self.lowered.flows.iter().zip(&case.flows).zip(classes);
@@ -156,12 +183,13 @@ impl Prepared<'_> {
             }
             for (begin, end) in &flow.active {
                 let (from, to) = ((*begin).max(nanos(case.warmup)), (*end).min(nanos(case.duration)));
-                let empty = readings.empty(id as usize, from, to);
+                let empty = run.full.empty((from, to), |from, to| readings.empty(id as usize, from, to));
                 let (name, share) = (&flow.name, (empty.told + empty.untold) * 100.0);
                 let what = || format!("flow `{name}`: its class was empty {share:.0} % of the time");
                 if empty.untold > EMPTY {
                     result.invalid(format!(
-                        "{} while the processors were {:.0} % busy: the host held it back, not the link",
+                        "{} while no processor was idle ({:.0} % busy in the whole run): the host held it back, not \
+                         the link",
                         what(),
                         run.busy * 100.0
                     ));
@@ -221,6 +249,18 @@ impl Prepared<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The flow sends for ten seconds, in three of which no processor is idle. In one of these its
+    /// class is always empty, in the others half of the time.
+    #[test]
+    fn a_class_is_starved_while_no_processor_is_idle() {
+        let s = Duration::from_secs;
+        let full = Full { spans: vec![(s(0), s(1)), (s(3), s(4)), (s(6), s(8))], ..Full::default() };
+        let empty = |from: Duration, _: Duration| Empty { told: 0.0, untold: if from == s(3) { 1.0 } else { 0.5 } };
+        assert_eq!(full.empty((s(2), s(12)), empty), Empty { told: 0.0, untold: 0.2 });
+        assert_eq!(full.empty((s(8), s(12)), empty), Empty::default());
+        assert_eq!(Full::default().empty((s(2), s(12)), empty), Empty::default());
+    }
 
     /// Readings every 10 ms for 10 s: packets queued, and packets dropped so far.
     fn readings(queued: fn(u64) -> u64, signals: fn(u64) -> u64) -> Empty {

@@ -11,7 +11,7 @@ use altq_engine::units::{Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
 use crate::flow::FlowKey;
-use crate::fold::protocol_name;
+use crate::fold::{self, Folded, protocol_name};
 use crate::frame::{Delay, Figures, Frame, Rates, Row};
 use crate::monitor::Flows;
 use crate::steps::Window;
@@ -49,6 +49,9 @@ pub struct Link {
     /// How packets come to altq; absent if none are shaped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Whether its rate follows the line; absent if none is shaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapts: Option<bool>,
     /// End of the window, on the loop's clock.
     pub at_ns: Nanos,
     /// The same moment in ns since 1970, if it is known.
@@ -129,6 +132,9 @@ pub struct Class {
     /// Bytes of the window that are not certain to belong to a listed flow. These and the flows'
     /// `bytes_at_least` add up to the window's `sent_bytes`. Null if no flows were asked for.
     pub other_bytes: Option<u64>,
+    /// Instead of `flows`, if that was asked for: the flows by what they have in common.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
     /// What it got in each of the last seconds, the oldest first, if that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub line_bit_s: Vec<u64>,
@@ -196,6 +202,26 @@ impl Flow {
     }
 }
 
+/// Flows that have something in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Group {
+    /// What they have in common: a host, a prefix, a protocol with a port, or a DSCP.
+    pub name: String,
+    /// Bytes that they have sent for certain.
+    pub bytes_at_least: u64,
+    /// Packets that they have sent for certain.
+    pub packets_at_least: u64,
+}
+
+impl Group {
+    /// A group of a summary.
+    pub fn of(group: &fold::Group) -> Group {
+        let fold::Group { label, at_least } = group;
+        Group { name: label.to_string(), bytes_at_least: at_least.bytes, packets_at_least: at_least.packets }
+    }
+}
+
 /// What a document says of a class beyond what a frame has.
 #[derive(Clone, Debug, Default)]
 pub struct More {
@@ -205,6 +231,8 @@ pub struct More {
     pub overlimits: Option<u64>,
     /// Its flows; `None` where they were not asked for.
     pub flows: Option<Flows>,
+    /// Its flows by what they have in common, where they were asked for in that way.
+    pub folded: Option<Folded>,
     /// What it got in each of the last seconds.
     pub line_bit_s: Vec<u64>,
 }
@@ -223,6 +251,7 @@ impl Link {
             name: frame.tree.name(ROOT).to_owned(),
             state: "shaping".to_owned(),
             path: None,
+            adapts: None,
             at_ns: frame.to,
             unix_ns: None,
             interval_ns: frame.time,
@@ -303,7 +332,11 @@ impl Class {
             borrowed_bit_s: row.rates.borrowed,
             lent_bit_s: row.rates.lent,
             window: row.total,
-            other_bytes: more.flows.as_ref().map(|flows| flows.others.bytes),
+            other_bytes: match (&more.flows, &more.folded) {
+                (Some(flows), _) => Some(flows.others.bytes),
+                (None, folded) => folded.as_ref().map(|folded| folded.others.bytes),
+            },
+            groups: more.folded.map(|folded| folded.groups.iter().map(Group::of).collect()).unwrap_or_default(),
             flows: more.flows.map(|flows| flows.listed().iter().map(Flow::of).collect()).unwrap_or_default(),
             line_bit_s: more.line_bit_s,
         }

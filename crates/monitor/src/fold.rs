@@ -35,6 +35,32 @@ pub enum By {
     Protocol,
 }
 
+/// A prefix with less than so many thousandths of the traffic is folded into a shorter one: a list
+/// has room for some twenty.
+const PER_MILLE: u32 = 50;
+
+/// What users may fold flows by, with the word for it.
+pub const WORDS: [(&str, By); 6] = [
+    ("host", By::Host(Side::Source)),
+    ("to-host", By::Host(Side::Destination)),
+    ("prefix", By::Prefix(Side::Source, PER_MILLE)),
+    ("to-prefix", By::Prefix(Side::Destination, PER_MILLE)),
+    ("port", By::Port),
+    ("dscp", By::Dscp),
+];
+
+impl By {
+    /// The one with this word.
+    pub fn of_word(word: &str) -> Option<By> {
+        WORDS.into_iter().find(|(known, _)| *known == word).map(|(_, by)| by)
+    }
+
+    /// The word for it; empty where users have none.
+    pub fn word(self) -> &'static str {
+        WORDS.into_iter().find(|(_, by)| *by == self).map_or("", |(word, _)| word)
+    }
+}
+
 /// What the flows of a group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Label {
@@ -209,6 +235,14 @@ mod tests {
         let known: Amount = folded.groups.iter().map(|group| group.at_least).sum();
         assert_eq!(known + folded.others, flows.total());
         folded.groups.iter().map(|group| (group.label.to_string(), group.at_least.bytes)).collect()
+    }
+
+    #[test]
+    fn every_word_is_found_again() {
+        for (word, by) in WORDS {
+            assert_eq!((By::of_word(word), by.word()), (Some(by), word));
+        }
+        assert_eq!((By::of_word("colour"), By::Protocol.word()), (None, ""));
     }
 
     #[test]

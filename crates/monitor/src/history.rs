@@ -82,6 +82,7 @@ impl History {
         let lent = parts().fold(0, |sum: u64, part| sum.saturating_add(part.lent_by_idle));
         let mut slice = Slice::new(begin.from, end.to, seconds, sums);
         slice.lent_by_idle = slice.lent_by_idle.saturating_add(lent);
+        slice.rate_bit_s = parts().map(|part| part.rate_bit_s).filter(|rate| *rate > 0).min().unwrap_or(0);
         self.held += slice.memory();
         self.quarters.push_back(slice);
         self.trim();
@@ -263,6 +264,20 @@ mod tests {
         assert!(of_class.windows(2).all(|pair| pair[0].1 == pair[1].0));
         let sum: u64 = of_class.iter().map(|(_, _, _, point)| point.sent_bytes).sum();
         assert_eq!(sum, (3600..25_207).sum::<u64>());
+    }
+
+    #[test]
+    fn a_quarter_has_the_lowest_rate_of_its_seconds() {
+        let mut history = History::new(names(&["link"]), usize::MAX);
+        for rates in [[0, 100, 0], [100, 10, 100], [0, 0, 0]] {
+            for rate_bit_s in rates {
+                let mut slice = Slice::new(0, S, 1, []);
+                slice.rate_bit_s = rate_bit_s;
+                history.push_second(slice);
+            }
+            history.push_quarter(&HashMap::new());
+        }
+        assert_eq!(history.quarters().map(|slice| slice.rate_bit_s).collect::<Vec<_>>(), [100, 10, 0]);
     }
 
     #[test]

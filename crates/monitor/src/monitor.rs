@@ -22,6 +22,7 @@ use crate::amount::Amount;
 use crate::by_class::ByClass;
 use crate::departures::COUNTERS;
 use crate::flow::FlowKey;
+use crate::fold::{By, Folded, fold};
 use crate::frame::{Frame, Parts, rate};
 use crate::history::{History, Point, QUARTER, Slice};
 use crate::ledger::settle;
@@ -73,6 +74,8 @@ pub struct Second<'a> {
     pub backlogged: Vec<(ClassId, Nanos)>,
     /// By number, how late classes may get what they are guaranteed, where that is promised.
     pub latency: &'a [Option<Nanos>],
+    /// The lowest rate that the link had, bit/s; 0 if it is not known.
+    pub rate_bit_s: u64,
 }
 
 /// Flows of a class, with those of all classes below it.
@@ -96,6 +99,15 @@ impl Flows {
     pub fn shortened(self, most: usize) -> Flows {
         let left_out: Amount = self.listed().iter().skip(most).map(|counted| counted.at_least).sum();
         Flows { others: self.others + left_out, summary: self.summary.shortened(most) }
+    }
+
+    /// The same as groups of what they have in common, at most `most`. The groups that are left out
+    /// become part of the rest.
+    pub fn folded(&self, by: By, most: usize) -> Folded {
+        let mut groups = fold(&self.summary, by).groups;
+        let left_out: Amount = groups.iter().skip(most).map(|group| group.at_least).sum();
+        groups.truncate(most);
+        Folded { groups, others: self.others + left_out }
     }
 }
 
@@ -302,7 +314,9 @@ impl Monitor {
             self.flows
                 .push(class, now, summary, |pieces| Summary::merged(pieces.iter().map(|(_, piece)| piece), COUNTERS));
         }
-        self.history.push_second(Slice::new(second.from, second.to, 1, (0..).zip(points)));
+        let mut slice = Slice::new(second.from, second.to, 1, (0..).zip(points));
+        slice.rate_bit_s = second.rate_bit_s;
+        self.history.push_second(slice);
         let quarter = u64::from(QUARTER);
         if now % quarter == quarter - 1 {
             let mut times = HashMap::new();
@@ -550,6 +564,7 @@ mod tests {
                 counters: &[sent, sent, sent, Counters::default()],
                 backlogged: (0..4).map(|class| (class, SECOND)).collect(),
                 latency: &[None, None, Some(200_000_000)],
+                rate_bit_s: 7,
                 ..Second::default()
             });
             sent += sent;
@@ -568,5 +583,6 @@ mod tests {
         other[3].asked = Some(Rate::mbit_s(9));
         monitor.set_tree(Tree::new(other).unwrap());
         assert_eq!(second(&mut monitor, 2)[0], (2, 500_000, 0));
+        assert!(monitor.history().seconds().all(|slice| slice.rate_bit_s == 7));
     }
 }

@@ -87,6 +87,9 @@ pub struct Piece {
     pub to_unix_ns: u64,
     /// The seconds that it has: how often waiting packets were counted.
     pub seconds: u32,
+    /// The lowest rate that the link had in it; null if it is not known, as where the rate follows
+    /// the line.
+    pub rate_bit_s: Option<u64>,
     /// What the own packets of classes did: the number of the class, packets sent, their bytes,
     /// what the link charged for them, packets dropped, packets marked, bytes borrowed, bytes lent,
     /// bytes that waited at the end of each second (added up), the median wait in ns, its 99th
@@ -132,7 +135,8 @@ pub fn pieces(history: &History, from: Begin, most: usize, unix: impl Fn(Nanos) 
         let points: Vec<[u64; 13]> = slice.points().map(|(class, point)| numbers(class, &point)).collect();
         count += points.len();
         let (from_unix_ns, to_unix_ns) = (unix(slice.from), unix(slice.to));
-        pieces.push(Piece { from_unix_ns, to_unix_ns, seconds: slice.seconds, points });
+        let rate_bit_s = Some(slice.rate_bit_s).filter(|rate| *rate > 0);
+        pieces.push(Piece { from_unix_ns, to_unix_ns, seconds: slice.seconds, rate_bit_s, points });
         if count >= most && at + 1 < slices.len() {
             return (pieces, Some(slice.to));
         }
@@ -172,7 +176,9 @@ mod tests {
         let mut history = History::new(vec!["link".into(), "a".into(), "b".into()], 1 << 24);
         for n in 0..seconds {
             let point = Point { sent_packets: n + 1, sent_bytes: 100, missed_bytes: 7, ..Point::default() };
-            history.push_second(Slice::new(n * SECOND, (n + 1) * SECOND, 1, [(1, point), (2, point)]));
+            let mut slice = Slice::new(n * SECOND, (n + 1) * SECOND, 1, [(1, point), (2, point)]);
+            slice.rate_bit_s = n * 1000;
+            history.push_second(slice);
             if n % 15 == 14 {
                 history.push_quarter(&HashMap::new());
             }
@@ -224,6 +230,7 @@ mod tests {
             from_unix_ns: 1002 * SECOND,
             to_unix_ns: 1003 * SECOND,
             seconds: 1,
+            rate_bit_s: Some(2000),
             points: vec![point(1), point(2)],
         };
         assert_eq!((pieces, next), (vec![expected], None));

@@ -20,7 +20,7 @@ pub const LEAST: usize = 1 << 16;
 /// Every record begins at a multiple of this, and its head has this length.
 const UNIT: usize = 32;
 /// Another form of the records has another one, so a process of another version finds nothing.
-const MAGIC: u32 = 0x414c_5452;
+const MAGIC: u32 = 0x414c_5453;
 
 /// Where to write in the memory, and the bytes.
 pub type Write = (u64, Vec<u8>);

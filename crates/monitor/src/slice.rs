@@ -100,6 +100,9 @@ pub struct Slice {
     /// guarantee lends while others borrow, and a point for each of them would take more than all
     /// else.
     pub lent_by_idle: u64,
+    /// The lowest rate that the link had in this time, bit/s; 0 if it is not known.
+    #[serde(default)]
+    pub rate_bit_s: u64,
     /// The points, packed, in the order of the classes' numbers.
     packed: Box<[u8]>,
 }
@@ -119,7 +122,7 @@ impl Slice {
             put(&mut packed, short(point.p50));
             put(&mut packed, short(point.p99));
         }
-        Slice { from, to, seconds, lent_by_idle, packed: packed.into_boxed_slice() }
+        Slice { from, to, seconds, lent_by_idle, rate_bit_s: 0, packed: packed.into_boxed_slice() }
     }
 
     /// The points.
@@ -155,13 +158,14 @@ impl Slice {
         }
         let mut slice = Slice::new(self.from, self.to, self.seconds, points);
         slice.lent_by_idle = slice.lent_by_idle.saturating_add(self.lent_by_idle);
+        slice.rate_bit_s = self.rate_bit_s;
         slice
     }
 
-    /// The slice as bytes, for another process: four numbers, then the points.
+    /// The slice as bytes, for another process: five numbers, then the points.
     pub fn encoded(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(40 + self.packed.len());
-        for number in [self.from, self.to, u64::from(self.seconds), self.lent_by_idle] {
+        let mut bytes = Vec::with_capacity(50 + self.packed.len());
+        for number in [self.from, self.to, u64::from(self.seconds), self.lent_by_idle, self.rate_bit_s] {
             put(&mut bytes, number);
         }
         bytes.extend_from_slice(&self.packed);
@@ -173,8 +177,8 @@ impl Slice {
         let mut rest = bytes;
         let (from, to) = (take(&mut rest)?, take(&mut rest)?);
         let seconds = u32::try_from(take(&mut rest)?).ok()?;
-        let lent_by_idle = take(&mut rest)?;
-        Some(Slice { from, to, seconds, lent_by_idle, packed: rest.into() })
+        let (lent_by_idle, rate_bit_s) = (take(&mut rest)?, take(&mut rest)?);
+        Some(Slice { from, to, seconds, lent_by_idle, rate_bit_s, packed: rest.into() })
     }
 
     /// Bytes of memory held.
@@ -259,6 +263,10 @@ mod tests {
         assert_eq!((slice.lent_by_idle, slice.point(7), slice.point(8)), (140, Some(point(300)), None));
         let text = serde_json::to_string(&slice).unwrap();
         assert_eq!(serde_json::from_str::<Slice>(&text).unwrap(), slice);
+        // The link's rate comes along, and stays when classes get other numbers.
+        let slice = Slice { rate_bit_s: 5_000_000, ..slice };
+        assert_eq!(Slice::decoded(&slice.encoded()), Some(slice.clone()));
+        assert_eq!(slice.renumbered(&[0, 1]).rate_bit_s, 5_000_000);
         // The class takes 1 byte, the ten sums take 11 (one of them two), and the two times two
         // bytes each.
         assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).memory() - size_of::<Slice>(), 1 + 11 + 4);

@@ -15,6 +15,9 @@ pub struct Recorded {
     pub links: Vec<Link>,
     /// What was changed of the policy in this time, the oldest first.
     pub changes: Vec<Change>,
+    /// When promises may have been changed last, in ns since 1970: in this time or before it. The
+    /// confirmation of a change changes none.
+    pub altered: Option<u64>,
     /// The beginning of the time that was asked for, in ns since 1970.
     pub from: u64,
     /// Its end.
@@ -42,8 +45,6 @@ pub struct Change {
     pub lines: Vec<String>,
     /// How many more lines there were.
     pub more: usize,
-    /// Whether promises may be others since then. The confirmation of a change changes none.
-    pub alters: bool,
 }
 
 /// What is kept of a link.
@@ -63,6 +64,9 @@ pub struct Link {
     pub classes: Vec<Class>,
     /// What they did, the oldest first.
     pub slices: Vec<Slice>,
+    /// When the last slice ended in which it had another rate than now, in ns since 1970: a client
+    /// may set the rate, which is no change of the policy.
+    pub rate_altered: Option<u64>,
     /// The documents, a line each.
     pub json: String,
 }
@@ -189,6 +193,9 @@ struct Piece {
     from_unix_ns: u64,
     to_unix_ns: u64,
     seconds: u64,
+    /// An altq of an earlier version does not tell it.
+    #[serde(default)]
+    rate_bit_s: Option<u64>,
     points: Vec<[u64; 13]>,
 }
 
@@ -215,6 +222,10 @@ impl Link {
         for (place, class) in link.classes.iter().enumerate() {
             places.entry(class.name.as_str()).or_insert(place);
         }
+        let rate = last.classes.first().and_then(|class| class.guaranteed_bit_s);
+        let pieces = read.iter().flat_map(|document| &document.slices);
+        let others = pieces.filter(|piece| piece.rate_bit_s.is_some() && piece.rate_bit_s != rate);
+        link.rate_altered = others.map(|piece| piece.to_unix_ns).max();
         let mut slices = Vec::new();
         for document in &read {
             // A class may have the name of its link.
@@ -311,6 +322,19 @@ mod tests {
         assert_eq!((sum, sum.lent, sum.waiting, sum.p50, sum.missed), (point, 5, 6, 70, 8));
         sum.add(&link.slices[1].points[0].1);
         assert_eq!((sum.packets, sum.wire, sum.p50, sum.p99, sum.promised), (4, 420, 90, 99, 9));
+    }
+
+    #[test]
+    fn another_rate_than_now_is_noticed() {
+        let with = |from: u64, rate: &str| {
+            slice(from, from + 1, "").replace("\"points\"", &format!("\"rate_bit_s\":{rate},\"points\""))
+        };
+        let altered = |slices: &[String]| {
+            // The link has 5 bit/s now.
+            Link::read(&[document(&class("wan", None), &slices.join(","))]).unwrap().rate_altered
+        };
+        assert_eq!(altered(&[with(1, "5"), with(2, "4"), with(3, "6"), with(4, "5")]), Some(4));
+        assert_eq!(altered(&[with(1, "5"), with(2, "null"), slice(3, 4, "")]), None);
     }
 
     #[test]

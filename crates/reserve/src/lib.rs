@@ -44,7 +44,8 @@ pub use events::{Event, Happened};
 pub use flow::Flow;
 pub use install::Apply;
 pub use message::{
-    Answer, Excess, List, Listed, MOST_BYTES, MOST_FLOWS, MOST_NAME, Malformed, Op, Reply, Request, Service,
+    Answer, Excess, Framed, List, Listed, MOST_BYTES, MOST_FLOWS, MOST_NAME, Malformed, OnWire, Op, Reply, Request,
+    Service,
 };
 pub use place::Place;
 pub use room::Refusal;

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use altq_engine::link::{Framing, Overhead};
 use altq_engine::units::{Nanos, SECOND};
 use serde::{Deserialize, Serialize};
 
 use crate::flow::Flow;
 use crate::room::Refusal;
-use crate::tspec::Tspec;
+use crate::tspec::{Cost, Tspec};
 
 /// The most bytes of a request.
 pub const MOST_BYTES: usize = 64 * 1024;
@@ -271,6 +272,54 @@ impl Answer {
     }
 }
 
+/// What a link charges for a packet beyond its own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OnWire {
+    /// Bytes added to every packet; may be negative.
+    pub bytes: i32,
+    /// The least length of a packet with these added, before framing.
+    pub mpu_bytes: u32,
+    /// How it is framed.
+    pub framing: Framed,
+}
+
+/// Framing that packs packets into cells or blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Framed {
+    /// Bytes as they are.
+    Plain,
+    /// Cells of ATM.
+    Atm,
+    /// Blocks of PTM.
+    Ptm,
+}
+
+impl OnWire {
+    /// The cost of a token bucket's bytes on this link.
+    pub fn cost(self, tspec: &Tspec, mtu: u32) -> Cost {
+        let framing = match self.framing {
+            Framed::Plain => Framing::Plain,
+            Framed::Atm => Framing::Atm,
+            Framed::Ptm => Framing::Ptm,
+        };
+        Cost::of(&Overhead { bytes: self.bytes, mpu: self.mpu_bytes, framing }, tspec, mtu)
+    }
+}
+
+impl From<Overhead> for OnWire {
+    fn from(overhead: Overhead) -> OnWire {
+        let framing = match overhead.framing {
+            Framing::Plain => Framed::Plain,
+            Framing::Atm => Framed::Atm,
+            Framing::Ptm => Framed::Ptm,
+        };
+        OnWire { bytes: overhead.bytes, mpu_bytes: overhead.mpu, framing }
+    }
+}
+
 /// The answer to [`Op::List`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -281,6 +330,10 @@ pub struct List {
     pub link: String,
     /// Its class for reservations.
     pub class: String,
+    /// The link's MTU, in bytes.
+    pub mtu_bytes: u32,
+    /// What the link charges for a packet beyond its own bytes.
+    pub overhead: OnWire,
     /// What may be reserved in all, in charged bit/s.
     pub reservable_bit_s: u64,
     /// What is reserved, in charged bit/s.

@@ -298,6 +298,8 @@ impl Table {
             schema: "altq.reservations/1",
             link: place.link.clone(),
             class: place.class.clone(),
+            mtu_bytes: place.mtu,
+            overhead: place.overhead.into(),
             reservable_bit_s: place.reservable,
             charged_bit_s: self.room.charged(),
             buffer_bytes: place.buffer,

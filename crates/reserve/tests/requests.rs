@@ -60,7 +60,8 @@ fn lists_and_events() {
     world.now = 57_500_000_000;
     let list = serde_json::to_value(world.reply(&parse(r#"{"op":"list"}"#).unwrap())).unwrap();
     let expected = json!({
-        "schema": "altq.reservations/1", "link": "wan", "class": "res", "reservable_bit_s": 4_000_000,
+        "schema": "altq.reservations/1", "link": "wan", "class": "res", "mtu_bytes": 1500,
+        "overhead": {"bytes": 38, "mpu_bytes": 84, "framing": "plain"}, "reservable_bit_s": 4_000_000,
         "charged_bit_s": 648_438, "buffer_bytes": 75_000, "burst_bytes": 10_000,
         "reservations": [{
             "id": 1, "key": "rsvp:10.0.2.2/17/5004", "owner": "rsvp:10.0.12.2", "class": "res.1",

@@ -4,6 +4,7 @@
 mod chain;
 mod golden;
 mod integrity;
+mod objects;
 mod properties;
 mod proxies;
 mod refusals;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use altq_control::client::{Client, NoFields, open_at_once};
 use altq_control::line::Lines;
 use altq_control::{Code, Fault};
-use altq_reserve::{Service, Tspec};
+use altq_reserve::{OnWire, Service, Tspec};
 use altq_rsvp::node::{Admission, Granted, Offer, Refused, Reservation};
 use altq_rsvp::wire::{LATENCY_UNKNOWN, code};
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ pub struct Altq {
     numbers: BTreeMap<String, (u64, String)>,
     /// Reservations that were given up while altq did not answer: they are given up when it does.
     owed: BTreeSet<String>,
-    offers: BTreeMap<u32, (Instant, f32)>,
+    offers: BTreeMap<u32, (Instant, Option<Left>)>,
     /// The connection on which altq tells what happens, with what has come of the next line.
     watch: Option<(UnixStream, Lines)>,
     /// Whether altq has answered when it was asked last. None: it was not asked yet.
@@ -119,6 +119,9 @@ struct Places {
 /// A class for reservations (`altq.reservations/1`).
 #[derive(Deserialize)]
 struct Place {
+    /// An altq that runs since before an upgrade tells neither this nor the next.
+    mtu_bytes: Option<u32>,
+    overhead: Option<OnWire>,
     reservable_bit_s: u64,
     charged_bit_s: u64,
     reservations: Vec<Listed>,
@@ -136,6 +139,30 @@ struct Told {
     event: Option<String>,
     id: Option<u64>,
     key: Option<String>,
+}
+
+/// What is left below a class.
+#[derive(Clone, Copy)]
+struct Left {
+    /// On the wire.
+    bit_s: u64,
+    /// The link's MTU, and what it charges for a packet.
+    link: Option<(u32, OnWire)>,
+}
+
+impl Left {
+    fn below(place: &Place) -> Left {
+        let bit_s = place.reservable_bit_s.saturating_sub(place.charged_bit_s);
+        Left { bit_s, link: place.mtu_bytes.zip(place.overhead) }
+    }
+
+    /// The most bytes of IP a second that this carries of a sender with these sizes of packets.
+    fn fits(&self, sender: &altq_rsvp::wire::Tspec) -> f32 {
+        let (min_unit_bytes, max_packet_bytes) = (Some(sender.min_unit), Some(sender.max_packet));
+        let sizes = Tspec { rate_bit_s: 1, burst_bytes: 1, peak_bit_s: None, min_unit_bytes, max_packet_bytes };
+        let fits = self.link.map(|(mtu, overhead)| overhead.cost(&sizes, mtu).fits(self.bit_s));
+        fits.unwrap_or(self.bit_s) as f32 / 8.0
+    }
 }
 
 impl Altq {
@@ -238,12 +265,12 @@ impl Altq {
         self.numbers.get(key).map(|(_, class)| class.as_str())
     }
 
-    /// The rate that is left below a class, bytes per second.
-    fn left(&mut self, class: &str) -> Option<f32> {
+    /// What is left below a class.
+    fn left(&mut self, class: &str) -> Option<Left> {
         let json = self.ask("reserve.list", &Within { within_class: class }).ok()?;
         let listed: Places = serde_json::from_str(&json).ok()?;
         let place = listed.places.first()?;
-        Some(place.reservable_bit_s.saturating_sub(place.charged_bit_s) as f32 / 8.0)
+        Some(Left::below(place))
     }
 
     /// The keys of all reservations that altq has. None if it does not answer.
@@ -367,19 +394,19 @@ impl Admission for Altq {
         }
     }
 
-    fn offer(&mut self, interface: u32) -> Offer {
+    fn offer(&mut self, interface: u32, sender: &altq_rsvp::wire::Tspec) -> Offer {
         let now = Instant::now();
         let known = self.offers.get(&interface).copied();
-        let bandwidth = match known {
+        let left = match known {
             Some((at, left)) if now < at + FRESH => left,
             _ => {
                 let class = self.classes.get(&interface).cloned().flatten();
-                let left = class.and_then(|class| self.left(&class)).or(known.map(|(_, left)| left)).unwrap_or(0.0);
+                let left = class.and_then(|class| self.left(&class)).or(known.and_then(|(_, left)| left));
                 self.offers.insert(interface, (now, left));
                 left
             }
         };
-        Offer { bandwidth, latency_us: LATENCY_UNKNOWN }
+        Offer { bandwidth: left.map_or(0.0, |left| left.fits(sender)), latency_us: LATENCY_UNKNOWN }
     }
 }
 
@@ -420,6 +447,25 @@ mod tests {
         assert_eq!(altq.withdrawn(told("preempted", 4)), None, "once");
     }
 
+    /// RFC 2215 3.3: bytes of IP. On an Ethernet wire 128 bytes cost 166, so of 648,437 bit/s there
+    /// 499,999 fit.
+    #[test]
+    fn what_fits_is_told_in_bytes_of_ip() {
+        let list = r#"{"places":[{"schema":"altq.reservations/1","link":"wan","class":"res","mtu_bytes":1500,
+            "overhead":{"bytes":38,"mpu_bytes":84,"framing":"plain"},"reservable_bit_s":1000000,
+            "charged_bit_s":351563,"buffer_bytes":75000,"burst_bytes":10000,"reservations":[]}]}"#;
+        let places: Places = serde_json::from_str(list).unwrap();
+        let left = Left::below(&places.places[0]);
+        let sender = altq_rsvp::wire::Tspec {
+            rate: 62_500.0,
+            burst: 10_000.0,
+            peak: f32::INFINITY,
+            min_unit: 128,
+            max_packet: 1500,
+        };
+        assert_eq!((left.bit_s, left.fits(&sender)), (648_437, 499_999.0 / 8.0));
+    }
+
     #[test]
     fn without_altq_nothing_is_granted_and_what_is_there_is_kept() {
         let classes = BTreeMap::from([(1, Some("res".to_owned())), (2, None)]);
@@ -443,7 +489,7 @@ mod tests {
         assert_eq!(altq.add(0, &asked).unwrap_err().code, 22);
         assert!(altq.refresh(0, "rsvp:a", 1).is_ok());
         altq.del(0, "rsvp:a");
-        assert_eq!(altq.offer(1).bandwidth, 0.0);
+        assert_eq!(altq.offer(1, &tspec).bandwidth, 0.0);
         asked.interface = 2;
         let refused = altq.add(0, &asked).unwrap_err();
         assert_eq!((refused.code, refused.value), (1, 2));

@@ -236,6 +236,22 @@ fn a_flow_in_another_class_than_named_is_invalid() {
     assert!(!result.valid && !result.passed() && result.notes[0].contains("went to class y"), "{:?}", result.notes);
 }
 
+/// What the rules certainly decide is said before anything runs. Where packets of a flow may
+/// differ, only a run can tell.
+#[test]
+fn a_flow_in_another_class_than_named_is_found_without_a_run() {
+    let flow = |class: &str| {
+        format!("[[flows]]\nname = 'f'\n{UDP}dport = 8\nclass = '{class}'\nsize = 1000\ninterval = '10ms'\n")
+    };
+    let check = |text: &str| sim::check_file(&CaseFile::parse(text, Path::new("t.toml")).unwrap());
+    let wrong = check(&case(&flow("x"))).unwrap_err().to_string();
+    assert!(wrong.contains("the rules put the packets of flow `f` into class `y`"), "{wrong}");
+    assert!(wrong.contains("class = 'x'"), "its line is shown: {wrong}");
+    check(&case(&flow("y"))).unwrap();
+    let long = case(&flow("x")).replace("class x", "match length 1000-1500 -> x  class x");
+    check(&long).unwrap();
+}
+
 /// A case with random sources.
 fn chance() -> Case {
     let text = case(&format!(

@@ -1,6 +1,6 @@
 //! Draws a [`Screen`] into a buffer of cells.
 
-use altq_monitor::document::Flow;
+use altq_monitor::document::{Flow, Group};
 use altq_monitor::frame::Row;
 use altq_monitor::view::{Line, Sort};
 use altq_monitor::{Frame, Window};
@@ -27,8 +27,8 @@ const KEYS: [(&str, &str); 14] = [
     ("s", "sort by the next column: policy, name, ask, got, ..."),
     ("r", "reverse the order"),
     ("/", "show only classes whose names have a text; Esc ends that"),
-    ("z", "hide classes that are idle"),
-    ("t", "tree, or only classes without others below"),
+    ("z t", "hide idle classes; only classes without others below"),
+    ("f", "flows by host, prefix, port or DSCP, or each by itself"),
     ("w", "window of 1, 10 or 60 seconds"),
     ("p", "pause"),
     ("Tab l", "the next link"),
@@ -85,7 +85,7 @@ pub fn draw(screen: &mut Screen, buffer: &mut Buffer) {
         help(screen.look, buffer, part(area, HEAD, foot - HEAD));
     } else {
         let room = foot - HEAD;
-        let wanted = screen.chosen_class().map_or(0, |class| class.flows.len() as u16 + 3);
+        let wanted = screen.chosen_class().map_or(0, |class| class.flows.len().max(class.groups.len()) as u16 + 3);
         // Flows get a third of the screen, or what the table leaves.
         let spare = room.saturating_sub(u16::try_from(screen.rows()).unwrap_or(u16::MAX));
         let most = (room / 3).max(FLOWS).max(spare);
@@ -292,45 +292,61 @@ pub(crate) fn flows(screen: &Screen, buffer: &mut Buffer, area: Rect) {
     }
     let styles = Styles::of(screen.look);
     let rule = if screen.look.ascii { "-" } else { "─" };
-    let title = format!(" {} flows", class.name);
+    // Until others come, the flows of the last document stay.
+    let by = screen.by.filter(|_| class.flows.is_empty());
+    let title = match by {
+        Some(by) => format!(" {} flows by {}", class.name, by.word()),
+        None => format!(" {} flows", class.name),
+    };
     let rest = usize::from(area.width).saturating_sub(title.chars().count());
     put(buffer, area, 0, 0, &format!("{}{title}", rule.repeat(rest)), styles.plain);
     let name = usize::from(area.width).saturating_sub(6 + 5 + 8 + 8 + 7).max(10);
-    let head = format!("{:name$} {:<5} {:>4} {:>7} {:>7} {:>6}", "FLOW", "PROTO", "DSCP", "BIT/S", "PKT/S", "SHARE");
+    let (what, proto, dscp) = match by {
+        Some(by) => (by.word().to_uppercase(), "", ""),
+        None => ("FLOW".to_owned(), "PROTO", "DSCP"),
+    };
+    let head = format!("{what:name$} {proto:<5} {dscp:>4} {:>7} {:>7} {:>6}", "BIT/S", "PKT/S", "SHARE");
     put(buffer, area, 0, 1, &head, styles.head);
     let whole = class.window.sent_bytes;
     let bit_s = |bytes: u64| altq_monitor::frame::rate(bytes, frame.time);
-    let room = usize::from(area.height - 2);
-    let shown = class.flows.len().min(room.saturating_sub(1));
-    let mut others = (class.other_bytes.unwrap_or(whole), class.window.sent_packets);
-    for (y, flow) in (2..).zip(class.flows.iter().take(shown)) {
-        others.1 = others.1.saturating_sub(flow.packets_at_least);
+    let line = |what: &str, [proto, dscp]: [&str; 2], sign: &str, bytes: u64, packets: u64| {
+        format!(
+            "{:name$} {proto:<5.5} {dscp:>4} {:>7} {:>7} {:>6}",
+            short(what, name, screen.look),
+            format!("{sign}{}", rate(bit_s(bytes))),
+            per_second(packets, frame.time),
+            percent(bytes, whole),
+        )
+    };
+    let of_flow = |flow: &Flow| {
         let sign = if flow.error_bytes > 0 { ">=" } else { "" };
-        let text = format!(
-            "{:name$} {:<5.5} {:>4} {:>7} {:>7} {:>6}",
-            short(&flow_text(flow), name, screen.look),
-            // The registered name is longer than the column.
-            flow.proto.as_deref().map_or("-", |name| if name == "ipv6-icmp" { "icmp6" } else { name }),
-            flow.dscp,
-            format!("{sign}{}", rate(bit_s(flow.bytes_at_least))),
-            per_second(flow.packets_at_least, frame.time),
-            percent(flow.bytes_at_least, whole),
-        );
-        put(buffer, area, 0, y, &text, styles.plain);
+        // The registered name is longer than the column.
+        let proto = flow.proto.as_deref().map_or("-", |name| if name == "ipv6-icmp" { "icmp6" } else { name });
+        let dscp = flow.dscp.to_string();
+        let (bytes, packets) = (flow.bytes_at_least, flow.packets_at_least);
+        (line(&flow_text(flow), [proto, dscp.as_str()], sign, bytes, packets), bytes, packets)
+    };
+    let of_group = |group: &Group| {
+        let (bytes, packets) = (group.bytes_at_least, group.packets_at_least);
+        (line(&group.name, ["", ""], "", bytes, packets), bytes, packets)
+    };
+    // Text, bytes and packets of each.
+    let all: Vec<(String, u64, u64)> = match by {
+        Some(_) => class.groups.iter().map(of_group).collect(),
+        None => class.flows.iter().map(of_flow).collect(),
+    };
+    let room = usize::from(area.height - 2);
+    let shown = all.len().min(room.saturating_sub(1));
+    let mut others = (class.other_bytes.unwrap_or(whole), class.window.sent_packets);
+    for (y, (text, _, packets)) in (2..).zip(all.iter().take(shown)) {
+        others.1 = others.1.saturating_sub(*packets);
+        put(buffer, area, 0, y, text, styles.plain);
     }
-    others.0 += class.flows.iter().skip(shown).map(|flow| flow.bytes_at_least).sum::<u64>();
+    others.0 += all.iter().skip(shown).map(|(_, bytes, _)| bytes).sum::<u64>();
     let text = match class.other_bytes {
         None if screen.is_past => "the history has no flows".to_owned(),
         None => "waiting for the flows of this class".to_owned(),
-        Some(_) => format!(
-            "{:name$} {:<5} {:>4} {:>7} {:>7} {:>6}",
-            "others",
-            "",
-            "",
-            rate(bit_s(others.0)),
-            per_second(others.1, frame.time),
-            percent(others.0, whole)
-        ),
+        Some(_) => line("others", ["", ""], "", others.0, others.1),
     };
     put(buffer, area, 0, 2 + shown as u16, &text, styles.plain);
 }

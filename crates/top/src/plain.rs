@@ -40,7 +40,7 @@ pub fn table(screen: &mut Screen, width: u16) -> String {
         all += &text(&part);
     }
     if let Some(class) = screen.chosen_class().filter(|class| class.other_bytes.is_some()) {
-        let height = u16::try_from(class.flows.len() + 3).unwrap_or(PART).min(PART);
+        let height = u16::try_from(class.flows.len().max(class.groups.len()) + 3).unwrap_or(PART).min(PART);
         let area = Rect::new(0, 0, width, height);
         let mut flows = Buffer::empty(area);
         draw::flows(screen, &mut flows, area);

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use altq_engine::spec::{ClassId, ROOT};
 use altq_monitor::document::{Class, Link, Top};
+use altq_monitor::fold::{By, WORDS};
 use altq_monitor::tree::TreeError;
 use altq_monitor::view::Line;
 use altq_monitor::{Frame, View, Window};
@@ -56,7 +57,8 @@ pub enum Key {
 pub enum Act {
     /// The screen must be drawn again.
     Draw,
-    /// Another document is needed: for another window, or for another class.
+    /// Another document is needed: for another window, for another class, or with flows that are
+    /// folded otherwise.
     Ask,
     /// The user ends the screen.
     Quit,
@@ -75,6 +77,8 @@ pub struct Screen {
     pub window: Window,
     /// The class whose flows are shown; `None`: the link.
     pub chosen: Option<String>,
+    /// What flows are folded by; `None`: each flow is shown by itself.
+    pub by: Option<By>,
     /// True while new documents are ignored.
     pub paused: bool,
     /// True while the keys are explained.
@@ -276,6 +280,11 @@ impl Screen {
                 if let Err(error) = self.look_at_link() {
                     self.trouble = Some(error.to_string());
                 }
+                return Act::Ask;
+            }
+            Key::Char('f') => {
+                let at = self.by.and_then(|by| WORDS.iter().position(|(_, one)| *one == by));
+                self.by = WORDS.get(at.map_or(0, |at| at + 1)).map(|(_, by)| *by);
                 return Act::Ask;
             }
             Key::Char('s') => self.view.sort = self.view.sort.next(),

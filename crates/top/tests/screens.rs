@@ -8,7 +8,8 @@ use altq_engine::headers::Key as Headers;
 use altq_engine::sketch::{Packed, Sketch};
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Rate, SECOND};
-use altq_monitor::document::{Link, More, Own, Top};
+use altq_monitor::document::{Group, Link, More, Own, Top};
+use altq_monitor::fold::{By, Side};
 use altq_monitor::summary::Counted;
 use altq_monitor::{Amount, Class, FlowKey, Limits, Monitor, Second, Summary, Tree, View, Watch, Window};
 use altq_top::traffic::{self, Traffic};
@@ -220,6 +221,38 @@ fn keys_choose_fold_sort_filter_and_end() {
         [Key::Char('x'), Key::Tab, Key::Char('q')].map(|key| screen.key(key)),
         [Act::Nothing, Act::Nothing, Act::Quit]
     );
+}
+
+#[test]
+fn flows_are_folded_as_the_user_has_chosen() {
+    let mut screen = screen(PLAIN);
+    screen.chosen = Some("bulk".into());
+    assert_eq!((screen.key(Key::Char('f')), screen.by), (Act::Ask, Some(By::Host(Side::Source))));
+    // Until the answer comes, each flow stays.
+    let shown = lines(&drawn(&mut screen, 80, 24));
+    assert!(shown[17].ends_with(" bulk flows") && shown[18].starts_with("FLOW "), "{shown:?}");
+    let mut folded = document();
+    let bulk = &mut folded.links[0].classes[4];
+    bulk.flows.clear();
+    bulk.groups = vec![Group { name: "10.1.0.7".into(), bytes_at_least: 1_137_500, packets_at_least: 900 }];
+    bulk.other_bytes = Some(1_362_500);
+    screen.take(folded).unwrap();
+    let shown = lines(&drawn(&mut screen, 80, 24));
+    let (title, head) =
+        (format!("{} bulk flows by host", "-".repeat(61)), format!("{:60}BIT/S   PKT/S  SHARE", "HOST"));
+    let group = format!("{:60}9.10M     900    45%", "10.1.0.7");
+    assert_eq!(shown[19..22], [title, head, group]);
+    assert!(
+        shown[22].starts_with("others") && plain::table(&mut screen, 80).contains("bulk flows by host"),
+        "{shown:?}"
+    );
+    // Through all of them, and back to each flow.
+    let next = |screen: &mut Screen| {
+        screen.key(Key::Char('f'));
+        screen.by.map_or("", By::word)
+    };
+    let words = [(); 6].map(|()| next(&mut screen));
+    assert_eq!(words, ["to-host", "prefix", "to-prefix", "port", "dscp", ""]);
 }
 
 #[test]

@@ -164,7 +164,14 @@ impl Processors {
     /// # Errors
     /// If /proc/stat cannot be read, or has another form.
     pub fn now() -> Result<Processors, Error> {
-        let text = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat")?;
+        Processors::of(&fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat")?)
+    }
+
+    /// The same of a text that was read before.
+    ///
+    /// # Errors
+    /// If it has another form.
+    pub fn of(text: &str) -> Result<Processors, Error> {
         // proc(5): cpu user nice system idle iowait irq softirq steal guest guest_nice; guest is
         // within user.
         let fields: Vec<u64> = text

@@ -52,6 +52,8 @@ pub fn make(
                 let now = Instant::now();
                 let at = shared.epoch.since(now);
                 shared.meter.took(at, now.duration_since(begin).as_nanos() as u64);
+                // Without payload that is counted; but something was delivered now.
+                shared.meter.arrived(at, 0);
                 shared.meter.completed(at);
             }
             Ok(false) => return Ok(()),

@@ -1,8 +1,9 @@
-//! Changes of the policy, found by comparing two successive frames. They are marks on the time
-//! axis.
+//! Changes, as marks on the time axis: those of the policy that altq remembers, and what else is
+//! found by comparing two successive frames.
 
 use std::collections::HashMap;
 
+use altq_control::change::Entry;
 use altq_control::document::{BYPASS, LinkStatus};
 use altq_engine::units::Rate;
 use altq_monitor::tree::Class;
@@ -13,12 +14,14 @@ use crate::frame::Classes;
 pub const MARKS: usize = 50;
 /// The most classes that a mark names; of more it gives only the number.
 const NAMED: usize = 3;
+/// The most characters that a mark has of a change of the policy: every event has all marks.
+const LONG: usize = 200;
 
 /// What changed, and when.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mark {
-    /// When it was seen, in ms since 1970.
+    /// When it was made, or else when it was seen, in ms since 1970.
     pub unix_ms: u64,
     /// The link.
     pub link: String,
@@ -37,6 +40,23 @@ pub fn of_state(old: &LinkStatus, new: &LinkStatus) -> Option<String> {
     } else {
         format!("{}{why}", new.state)
     })
+}
+
+/// A change of the policy in words: what was done, and the first things that differed.
+pub fn of_entry(entry: &Entry) -> String {
+    let mut said = format!("change {}, {} {}", entry.number, entry.what.name(), entry.name).trim_end().to_owned();
+    let mut lines: Vec<String> = entry.lines.iter().take(NAMED).cloned().collect();
+    let more = entry.more.saturating_add(entry.lines.len().saturating_sub(NAMED));
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    if !lines.is_empty() {
+        said = format!("{said}: {}", lines.join("; "));
+    }
+    if said.chars().count() > LONG {
+        said = said.chars().take(LONG - 1).chain(['…']).collect();
+    }
+    said
 }
 
 /// What changed between two sets of classes, in words; nothing if only their order did.
@@ -92,6 +112,7 @@ fn rate(rate: Option<Rate>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use altq_control::change::{By, What};
     use altq_monitor::tree::Tree;
 
     use super::*;
@@ -120,6 +141,27 @@ mod tests {
         assert_eq!(of_classes(&old, &nothing).unwrap(), "guarantee: a nothing, before 300kbit/s");
         let many = classes(&[("wan", 1_000_000), ("a", 300_000), ("b", 0), ("c", 0), ("d", 0), ("e", 0), ("f", 0)]);
         assert_eq!(of_classes(&old, &many).unwrap(), "new: 4 classes");
+    }
+
+    #[test]
+    fn a_change_of_the_policy_is_said_with_its_first_lines() {
+        let entry = |name: &str, lines: &[&str], more| Entry {
+            number: 8,
+            unix_ns: 5,
+            what: What::Edited,
+            by: By::default(),
+            name: name.to_owned(),
+            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            more,
+        };
+        assert_eq!(of_entry(&entry("", &[], 0)), "change 8, edited");
+        let both = entry("p.altq", &["class web: delay 5ms, which is new", "rules: one more"], 0);
+        let said = "change 8, edited p.altq: class web: delay 5ms, which is new; rules: one more";
+        assert_eq!(of_entry(&both), said);
+        let many = entry("p.altq", &["a", "b", "c", "d"], 2);
+        assert_eq!(of_entry(&many), "change 8, edited p.altq: a; b; c; and 3 more");
+        let long = of_entry(&entry("p.altq", &["ä".repeat(400).as_str()], 0));
+        assert!(long.chars().count() == LONG && long.ends_with("ä…"), "{long}");
     }
 
     #[test]

@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use altq_control::change::{Entry, What};
 use altq_control::client::{Client, NoFields};
 use altq_control::document::{LinkStatus, Status};
+use altq_control::request::change::History;
 use altq_control::{Code, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +24,12 @@ use crate::watch::{News, Step, Watch};
 
 /// Time between two questions to altq.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Time between two questions for reservations, of which there may be many.
+/// Time between two questions for reservations, of which there may be many, and for whether links
+/// adapt.
 const LIST: Duration = Duration::from_secs(15);
+/// A change of the policy is seen in the figures at most so much later or earlier, in ms, beside
+/// their interval.
+const NEAR_MS: u64 = 2000;
 
 /// Asks altq.
 #[derive(Debug)]
@@ -41,6 +47,13 @@ pub struct Feed {
     marks: VecDeque<Mark>,
     reserved: Option<Vec<Reserved>>,
     listed: Option<Instant>,
+    /// By link, whether its rate follows the line.
+    adapts: BTreeMap<String, bool>,
+    /// When the latest change of the policy was made that is known, in ns since 1970; `None` while
+    /// altq has told none.
+    told: Option<u64>,
+    /// When the policy was changed since then, in ms since 1970.
+    changed: VecDeque<u64>,
 }
 
 /// The fields of a request for counters.
@@ -53,7 +66,7 @@ struct Fields {
 const WINDOW: u32 = 10;
 const FLOWS: u32 = 20;
 
-/// The fields of a request for flows.
+/// The fields of a request for flows, or for the facts of a link.
 #[derive(Serialize)]
 struct OfClass<'a> {
     link: &'a str,
@@ -67,6 +80,21 @@ struct OfClass<'a> {
 struct Said {
     status: Status,
     stat: Result<(Stat, String), Fault>,
+    /// The changes of the policy, the latest last; `None` if altq tells none.
+    changes: Option<Vec<Entry>>,
+}
+
+/// The parts of an answer to `top` that are used.
+#[derive(Deserialize)]
+struct Facts {
+    links: Vec<Fact>,
+}
+
+#[derive(Deserialize)]
+struct Fact {
+    name: String,
+    #[serde(default)]
+    adapts: Option<bool>,
 }
 
 /// The parts of a list of reservations that are used.
@@ -97,6 +125,9 @@ impl Feed {
             marks: VecDeque::new(),
             reserved: None,
             listed: None,
+            adapts: BTreeMap::new(),
+            told: None,
+            changed: VecDeque::new(),
         }
     }
 
@@ -117,8 +148,13 @@ impl Feed {
         let mut frame = Frame { seq: self.seq, unix_ms: now, ..Frame::default() };
         match said {
             Err(fault) => frame.fault = Some(fault),
-            Ok(Said { status, stat }) => {
+            Ok(Said { status, stat, changes }) => {
                 frame.reserved = self.reserved.clone();
+                frame.adapts = self.adapts.clone();
+                if let Some(changes) = changes {
+                    frame.applied = Some(changes.last().is_none_or(|last| last.what != What::Reverted));
+                    self.say_changes(&changes, &status);
+                }
                 match stat {
                     Ok((stat, json)) => {
                         frame.fault = self.take(&stat, &status, &mut frame.links, &mut frame.whole, board);
@@ -153,18 +189,43 @@ impl Feed {
             None => Client::connect(&self.socket)?,
         };
         let status: Status = read(&client.ask("status", &NoFields {})?)?;
-        let stat = client.ask("stat", &Fields { format: "json" }).and_then(|json| Ok((read(&json)?, json)));
+        let stat = client.ask("stat", &Fields { format: "json" }).and_then(|json| Ok((read::<Stat>(&json)?, json)));
+        // After the figures, so that no change in them is unknown.
+        let changes = client.ask("history", &NoFields {}).and_then(|json| read::<History>(&json));
+        let mut lost = changes.as_ref().is_err_and(|fault| fault.code == Code::Failed);
         if self.listed.is_none_or(|at| at.elapsed() >= LIST) {
             self.listed = Some(Instant::now());
             // An altq without reservations, or without a worker, answers with an error. The rest is
             // shown nevertheless.
             let places = client.ask("reserve.list", &NoFields {}).and_then(|json| read::<Places>(&json));
             self.reserved = places.ok().map(|places| places.places.into_iter().map(counted).collect());
+            if let Ok((stat, _)) = &stat {
+                lost |= !self.learn(&mut client, stat);
+            }
         }
-        if stat.is_ok() && flows(&mut client, board) {
+        if stat.is_ok() && !lost && flows(&mut client, board) {
             self.client = Some(client);
         }
-        Ok(Said { status, stat })
+        Ok(Said { status, stat, changes: changes.ok().map(|history| history.changes) })
+    }
+
+    /// Asks which links adapt. False if the connection may be lost.
+    fn learn(&mut self, client: &mut Client, stat: &Stat) -> bool {
+        self.adapts.retain(|name, _| stat.links.iter().any(|link| link.name == *name));
+        for link in &stat.links {
+            let Some(whole) = link.classes.first() else { continue };
+            let fields = OfClass { link: &link.name, class: &whole.name, window_s: 1, flows: 0, alone: true };
+            match client.ask("top", &fields).and_then(|json| read::<Facts>(&json)) {
+                Ok(facts) => {
+                    let known = facts.links.into_iter().filter_map(|fact| Some((fact.name, fact.adapts?)));
+                    self.adapts.extend(known);
+                }
+                Err(fault) if fault.code == Code::Failed => return false,
+                // altq does not watch its classes.
+                Err(_) => {}
+            }
+        }
+        true
     }
 
     /// Takes in counters. Returns what is wrong with them.
@@ -220,7 +281,13 @@ impl Feed {
         let before = watch.classes().clone();
         let news = watch.next(link).map_err(|error| error.to_string())?;
         *whole |= news.classes;
-        let what = if news.classes { changes::of_classes(&before, watch.classes()) } else { None };
+        let mut what = if news.classes { changes::of_classes(&before, watch.classes()) } else { None };
+        // What altq remembers of a change of the policy says more. Others are those of clients:
+        // rates and subscribers.
+        let near = NEAR_MS.saturating_add(link.interval_ns / 1_000_000);
+        if self.changed.iter().any(|at| at.abs_diff(unix_ms) <= near) {
+            what = None;
+        }
         let mark = |what| Mark { unix_ms, link: link.name.clone(), what };
         let said = [news.anew.then(|| "altq started anew".to_owned()), what];
         let marks: Vec<Mark> = said.into_iter().flatten().map(mark).collect();
@@ -235,6 +302,28 @@ impl Feed {
         let past = known.pasts.entry(link.name.clone()).or_insert_with(|| Past::new(limit));
         past.bound(limit);
         past.push(watch.classes(), step, link.unix_ns);
+    }
+
+    /// Adds marks for new changes of the policy, which is that of all links. Those of the time
+    /// before this process are not new.
+    fn say_changes(&mut self, changes: &[Entry], status: &Status) {
+        let latest = changes.iter().map(|entry| entry.unix_ns).max().unwrap_or(0);
+        let before = self.told;
+        self.told = Some(latest.max(before.unwrap_or(0)));
+        let Some(before) = before else { return };
+        for entry in changes.iter().filter(|entry| entry.unix_ns > before) {
+            let (unix_ms, what) = (entry.unix_ns / 1_000_000, changes::of_entry(entry));
+            for link in &status.links {
+                self.mark(Mark { unix_ms, link: link.name.clone(), what: what.clone() });
+            }
+            // A confirmation changes nothing.
+            if entry.what != What::Confirmed {
+                if self.changed.len() >= MARKS {
+                    self.changed.pop_front();
+                }
+                self.changed.push_back(unix_ms);
+            }
+        }
     }
 
     /// Adds a mark for each link whose state has changed.

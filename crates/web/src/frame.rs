@@ -1,5 +1,6 @@
 //! What is shown at a time: all links with their classes and figures.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use altq_control::Fault;
@@ -109,6 +110,11 @@ pub struct Frame {
     pub stat_json: Option<Body>,
     /// Reservations; `None` if that is not known.
     pub reserved: Option<Vec<Reserved>>,
+    /// Whether the last change of the policy holds: it may have been taken back. `None` if that is
+    /// not known.
+    pub applied: Option<bool>,
+    /// By link, whether its rate follows the line, as far as that is known.
+    pub adapts: BTreeMap<String, bool>,
     pub(crate) made: Made,
 }
 

@@ -187,6 +187,16 @@ fn status(writer: &mut Writer, frame: &Frame) {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_config_drift", labels, Number::Whole(link.drift.len() as u64));
     }
+    let name = "altq_link_adapts";
+    writer.family(name, Kind::Gauge, "", "1 if the rate of the link follows the line, and so do its guarantees.");
+    for (link, adapts) in &frame.adapts {
+        writer.sample(name, format_args!("{{link=\"{}\"}}", escaped(link)), Number::Whole(u64::from(*adapts)));
+    }
+    if let Some(applied) = frame.applied {
+        let name = "altq_config_last_apply_success";
+        writer.family(name, Kind::Gauge, "", "0 if the last change of the policy was taken back.");
+        writer.sample(name, "", Number::Whole(u64::from(applied)));
+    }
 }
 
 /// What the loops of links did.
@@ -379,6 +389,8 @@ mod tests {
             status: Some(Status::of(links)),
             stat: Some(Stat { links: vec![link] }),
             reserved: Some(vec![Reserved { link: "wan".to_owned(), class: "res".to_owned(), active: 6 }]),
+            applied: Some(false),
+            adapts: BTreeMap::from([("wan".to_owned(), true)]),
             ..Frame::default()
         }
     }
@@ -396,6 +408,8 @@ mod tests {
             r#"altq_bypass_active{link="k"} 0"#,
             r#"altq_blocked_active{link="wan"} 0"#,
             r#"altq_config_drift{link="k"} 2"#,
+            r#"altq_link_adapts{link="wan"} 1"#,
+            "altq_config_last_apply_success 0",
             r#"altq_reservation_active{link="wan",class="res"} 6"#,
             r#"altq_timer_late_seconds{link="wan",quantile="0.99"} 0.000001400"#,
             r#"altq_timer_late_seconds{link="wan",quantile="1.0"} 0.000001500"#,

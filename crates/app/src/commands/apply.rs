@@ -8,11 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use altq_config::{Language, STANDARD_INPUT, literal};
-use altq_control::change::{Entry, Guard, What};
+use altq_control::change::{Entry, Guard, Watched, What};
 use altq_control::client::{Client, NoFields};
 use altq_control::request::change::{Applied, Apply, History, Safe};
 use altq_control::{Code, Fault};
 use altq_engine::units::{Nanos, SECOND, time_text};
+use serde::Serialize;
 
 use crate::clock;
 use crate::commands::check::refused_by_kernel;
@@ -73,8 +74,8 @@ pub struct Safely {
     /// given several times
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     guard: Vec<Guard>,
-    /// Watches guards for this time before the command ends; less than --confirm [default: 10s, or
-    /// less if --confirm is short]
+    /// Watches guards for this time before the command ends, or until all of them were measured;
+    /// less than --confirm [default: 10s, or less if --confirm is short]
     #[arg(long, value_name = "TIME", requires = "guard", value_parser = wait)]
     guard_for: Option<Nanos>,
 }
@@ -82,6 +83,9 @@ pub struct Safely {
 /// Options of `altq confirm` and `altq rollback`.
 #[derive(Debug, clap::Args)]
 pub struct Plain {
+    /// Only with rollback: goes one policy back even if the last change was taken back already
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     socket: Socket,
 }
@@ -293,6 +297,13 @@ impl Safely {
         }
     }
 
+    /// How long guards that were not measured yet are waited for.
+    fn longest(&self) -> Nanos {
+        let watched = self.watched();
+        let confirm = self.confirm.unwrap_or_else(|| watched.saturating_add(SPARE));
+        watched.max(confirm - LEFT.min(confirm / 2))
+    }
+
     fn watched(&self) -> Nanos {
         let most = self.confirm.map_or(Nanos::MAX, |confirm| confirm - LEFT.min(confirm / 2));
         self.guard_for.unwrap_or(WATCHED.min(most))
@@ -321,12 +332,18 @@ impl Safely {
     }
 
     /// Waits while guards are watched. At the end it confirms the change, unless the user must do
-    /// that.
+    /// that, or a guard was not looked at.
     fn watch(&self, command: &str, client: &mut Client, number: u64) -> Result<Exit, Fault> {
-        let watched = Duration::from_nanos(self.watched());
+        let (watched, longest) = (Duration::from_nanos(self.watched()), Duration::from_nanos(self.longest()));
         let begun = std::time::Instant::now();
-        while begun.elapsed() < watched {
-            std::thread::sleep(LOOK.min(watched.saturating_sub(begun.elapsed())));
+        let mut guards: Vec<Watched> = Vec::new();
+        loop {
+            let until = if all_measured(&guards) { watched } else { longest };
+            let left = until.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(LOOK.min(left));
             let history: History = ask(client, "history", &NoFields {})?;
             let reverted = |entry: &&Entry| entry.number == number && entry.what == What::Reverted;
             if let Some(entry) = history.changes.iter().rev().find(reverted) {
@@ -338,19 +355,45 @@ impl Safely {
                 eprintln!("altq {command}: change {number} was confirmed by somebody, and stays");
                 return Ok(Exit::Ok);
             }
+            guards = history.guards;
         }
+        if !all_measured(&guards) {
+            let why = "the guards were not measured: no whole --interval of `altq run` has passed since the change";
+            if self.confirm.is_some() {
+                eprintln!("altq {command}: {why}; without `altq confirm` it is taken back");
+            } else {
+                let _: Applied = ask(client, "rollback", &NoFields {})?;
+                eprintln!("altq {command}: {why}, so it is taken back");
+            }
+            return Ok(Exit::Refused);
+        }
+        let silent = silent(&guards);
         if self.confirm.is_some() {
-            eprintln!("altq {command}: the guards have held; `altq confirm` keeps the change");
+            eprintln!("altq {command}: the guards have held{silent}; `altq confirm` keeps the change");
             return Ok(Exit::Ok);
         }
         let _: Applied = ask(client, "confirm", &NoFields {})?;
-        eprintln!("altq {command}: the guards have held, and the change stays");
+        eprintln!("altq {command}: the guards have held{silent}, and the change stays");
         Ok(Exit::Ok)
     }
 }
 
+/// True if each guard was looked at in at least one interval after the change.
+fn all_measured(guards: &[Watched]) -> bool {
+    !guards.is_empty() && guards.iter().all(|one| one.intervals > 0)
+}
+
+/// A remark about classes that have sent too few packets for a percentile. That breaks no guard.
+fn silent(guards: &[Watched]) -> String {
+    let few: Vec<&str> = guards.iter().filter(|one| one.checks == 0).map(|one| one.guard.class.as_str()).collect();
+    if few.is_empty() { String::new() } else { format!(" (too few packets to measure in {})", few.join(", ")) }
+}
+
 /// Runs `altq confirm`.
 pub fn confirm(args: &Plain) -> anyhow::Result<Exit> {
+    if args.force {
+        return Ok(fail("confirm", &Fault::usage("--force belongs to `altq rollback`")));
+    }
     let asked = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "confirm", &NoFields {}));
     Ok(match asked {
         Ok(applied) => {
@@ -363,7 +406,13 @@ pub fn confirm(args: &Plain) -> anyhow::Result<Exit> {
 
 /// Runs `altq rollback`.
 pub fn rollback(args: &Plain) -> anyhow::Result<Exit> {
-    let asked = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "rollback", &NoFields {}));
+    #[derive(Serialize)]
+    struct Fields {
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    }
+    let fields = Fields { force: args.force };
+    let asked = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "rollback", &fields));
     Ok(match asked {
         Ok(applied) => {
             for note in &applied.notes {
@@ -474,6 +523,26 @@ mod tests {
         }
         assert_eq!(watched(Some(60), Some(40)), 40 * SECOND);
         assert_eq!((watched(None, None), watched(None, Some(3600))), (10 * SECOND, 3600 * SECOND));
+        // A guard that was not measured is waited for while the change can still be confirmed.
+        for (confirm, guard_for, seconds) in [(Some(60), None, 57), (Some(4), Some(3), 3), (None, None, 37)] {
+            assert_eq!(safely(confirm, guard_for).longest(), seconds * SECOND, "{confirm:?} {guard_for:?}");
+        }
+    }
+
+    #[test]
+    fn guards_that_were_not_looked_at_have_not_held() {
+        let watched = |class: &str, intervals: u64, checks: u64| Watched {
+            guard: guard(&format!("class {class} p99 < 20ms")).unwrap(),
+            intervals,
+            checks,
+        };
+        // An altq that tells none has looked at none.
+        assert!(!all_measured(&[]));
+        assert!(!all_measured(&[watched("voice", 1, 1), watched("games", 0, 0)]));
+        let held = [watched("voice", 3, 1), watched("games", 3, 0)];
+        assert!(all_measured(&held));
+        assert_eq!(silent(&held), " (too few packets to measure in games)");
+        assert_eq!(silent(&held[..1]), "");
     }
 
     /// It is noon, and a policy is due at one.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use altq_config::{Policy, print};
+use altq_config::{Device, Policy, print};
+use altq_dataplane::kernel::host_of;
 use altq_kernel::{Host, Place, assumed, script, translate};
 
 use crate::exit::Exit;
@@ -39,10 +40,21 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 fn to_tc(policy: &Policy) -> anyhow::Result<Exit> {
     let (mut out, mut wrong) = ("#!/bin/sh\nset -e\n".to_owned(), Vec::new());
     for link in &policy.links {
-        match translate(link, &Host::default(), Place::ROOT) {
+        let name = match &link.device {
+            Some(Device::Interface { name, .. }) => name.as_str(),
+            _ => "",
+        };
+        let asked = host_of(name);
+        match translate(link, &asked.unwrap_or_default(), Place::ROOT) {
             Ok(tree) => {
                 writeln!(out, "\n# link {}", link.name)?;
-                for note in tree.notes.iter().chain(&assumed(link, &tree)) {
+                let header = assumed(link, &tree).map(|assumed| match asked {
+                    Some(Host { header, .. }) => {
+                        format!("of the header of {name} on this host the kernel counts {header} bytes by itself")
+                    }
+                    None => assumed,
+                });
+                for note in tree.notes.iter().chain(&header) {
                     writeln!(out, "# note: {note}")?;
                 }
                 for line in script(link, &tree) {

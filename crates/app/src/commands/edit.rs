@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use altq_config::Language;
-use altq_control::client::NoFields;
-use altq_control::request::change::{Applied, Running, Safe};
+use altq_control::client::{Client, NoFields};
+use altq_control::document::Changed;
+use altq_control::request::change::{Applied, Running, Safe, hash};
 use serde::Serialize;
 
 use super::apply::Safely;
@@ -112,6 +113,9 @@ pub struct Save {
     /// with]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Replaces the file of the start even if somebody has changed it, or its comments are lost
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     socket: Socket,
 }
@@ -199,9 +203,10 @@ fn change(command: &str, op: &str, fields: &Fields<'_>, safely: &Safely, socket:
 
 /// Runs `altq save`.
 pub fn save(args: &Save) -> anyhow::Result<Exit> {
-    let asked = args.socket.connect().and_then(|mut client| ask::<Running>(&mut client, "policy", &NoFields {}));
-    let running = match asked {
-        Ok(running) => running,
+    let connected = args.socket.connect();
+    let asked = connected.and_then(|mut client| Ok((ask::<Running>(&mut client, "policy", &NoFields {})?, client)));
+    let (running, mut client) = match asked {
+        Ok(asked) => asked,
         Err(fault) => return Ok(fail("save", &fault)),
     };
     let file = match &args.file {
@@ -216,7 +221,11 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
         eprintln!("altq save: altq was started with a policy on standard input; `altq save FILE.altq` says where");
         return Ok(Exit::Refused);
     }
+    let of_start = std::path::absolute(&file).is_ok_and(|file| file == Path::new(&running.file));
     if fs::read_to_string(&file).is_ok_and(|text| text == running.text) {
+        if of_start {
+            tell(&mut client, &running);
+        }
         eprintln!("altq save: {} has it already", file.display());
         return Ok(Exit::Ok);
     }
@@ -230,8 +239,18 @@ pub fn save(args: &Save) -> anyhow::Result<Exit> {
         eprintln!("altq save: {why}; `altq save FILE` writes the whole policy into one file");
         return Ok(Exit::Refused);
     }
+    if of_start
+        && !args.force
+        && let Some(why) = lost(&file, &running, args.file.is_some())
+    {
+        eprintln!("altq save: {why}; `altq save FILE.altq` writes the policy elsewhere, and --force replaces the file");
+        return Ok(Exit::Refused);
+    }
     match replace(&file, &running.text) {
         Ok(()) => {
+            if of_start {
+                tell(&mut client, &running);
+            }
             eprintln!("altq save: the policy that runs is in {}", file.display());
             Ok(Exit::Ok)
         }
@@ -268,6 +287,34 @@ fn includes(file: &Path, language: &str) -> Option<String> {
             Some(format!("whether {} includes other files cannot be told ({why})", file.display()))
         }
     }
+}
+
+/// What would be lost with the file of the start. `named`: the user has named the file.
+fn lost(file: &Path, running: &Running, named: bool) -> Option<String> {
+    let shown = file.display();
+    if running.put_together && !named {
+        let why = "a link of another file was applied by itself, so the policy that runs has no comments";
+        return Some(format!("{why}, and {shown} would lose its own"));
+    }
+    // If there is no file, nothing is lost. One that cannot be read is not replaced either.
+    let text = fs::read(file).ok()?;
+    let language = running.language.parse::<Language>().ok();
+    let includes = || altq_config::load(file, language).is_ok_and(|policy| policy.includes());
+    // What altq has read of several files is not the text of the first. Whoever names it wants the
+    // whole policy in it.
+    let is_same = running.file_hash.as_deref() == Some(hash(&text).as_str()) || named && includes();
+    (!is_same).then(|| format!("{shown} is not the text that altq has read last: somebody has changed it"))
+}
+
+/// Tells altq that the file of the start has the text that runs, so that it is no difference any
+/// more.
+fn tell(client: &mut Client, running: &Running) {
+    #[derive(Serialize)]
+    struct Fields {
+        hash: String,
+    }
+    // An older altq does not know this. It finds out at SIGHUP.
+    let _ = ask::<Changed>(client, "policy.saved", &Fields { hash: hash(running.text.as_bytes()) });
 }
 
 /// Replaces a file, so that after a crash there is the old one or the new one.
@@ -308,6 +355,42 @@ mod tests {
         replace(&path, "new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// The file of the start is another text than the one that was read, or has comments that the
+    /// running policy has not.
+    #[test]
+    fn a_file_that_somebody_has_changed_is_not_replaced() {
+        let path = std::env::temp_dir().join(format!("altq-lost-{}.altq", std::process::id()));
+        let start = "link wan { rate 10Mbit/s  scheduler cbq  class rest { share 40%  default } }\n";
+        let running = |file_hash: Option<String>, put_together: bool| Running {
+            schema: Running::SCHEMA.to_owned(),
+            language: "native".to_owned(),
+            text: start.replace("40%", "50%"),
+            file: path.display().to_string(),
+            file_hash,
+            put_together,
+        };
+        let read = Some(hash(start.as_bytes()));
+        let lost = |running: &Running, named: bool| lost(&path, running, named).unwrap_or_default();
+        assert_eq!(lost(&running(read.clone(), false), false), "");
+        for text in [format!("\u{feff}{start}"), start.to_owned()] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(lost(&running(read.clone(), false), false), "");
+            assert_eq!(lost(&running(read.clone(), true), true), "");
+            assert!(lost(&running(read.clone(), true), false).contains("would lose its own"));
+        }
+        // Somebody has changed it, or it had errors when it was read.
+        assert!(lost(&running(None, false), false).contains("somebody has changed it"));
+        for text in [format!("{start}# my line\n"), "link wan { rate".to_owned(), String::new()] {
+            fs::write(&path, text).unwrap();
+            for named in [false, true] {
+                assert!(lost(&running(read.clone(), false), named).contains("somebody has changed it"));
+            }
+        }
+        fs::write(&path, format!("include \"none-*.altq\"\n{start}")).unwrap();
+        assert_eq!(lost(&running(read, false), true), "");
         fs::remove_file(&path).unwrap();
     }
 

@@ -39,6 +39,7 @@ use altq_dataplane::signal::{Hangup, Watch};
 use altq_dataplane::{Error as LinkError, Options, Running, Xdp};
 use altq_engine::units::Nanos;
 use anyhow::Context as _;
+use rustix::process::getppid;
 
 use crate::commands::check::refused_by_kernel;
 use crate::exit::Exit;
@@ -143,9 +144,10 @@ pub struct Args {
     /// Folder in which altq keeps the policies that it may go back to [default: /var/lib/altq]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// A worker will be sent the reservations of the previous one (set by a supervisor)
+    /// A worker will be sent the subscribers and reservations of the previous one (set by a
+    /// supervisor)
     #[arg(long, hide = true, requires = "worker")]
-    awaits_reservations: bool,
+    awaits_changes: bool,
 }
 
 /// When AF_XDP carries bridges.
@@ -218,6 +220,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         eprintln!("altq run: {why}");
         return Ok(Exit::Usage);
     }
+    let parent = getppid();
     let wire = args.worker.is_some().then(Wire::new).transpose().context("the supervisor cannot be told")?;
     let begun = match &wire {
         None if args.detach => args.policy.load().map(|policy| (Told::new(0, &args.policy, &policy), policy, None)),
@@ -291,8 +294,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.worker.is_some() {
         answers::note_supervisor();
     }
-    if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime) {
+    if leave_rules && let Err(exit) = confined::give_up(&links, args.user.as_deref(), args.realtime, parent) {
         return Ok(exit);
+    }
+    if args.worker.is_some() && args.unconfined {
+        confined::go_on_for_the_end();
     }
     let running = match ready.start() {
         Ok(running) => running,
@@ -313,7 +319,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let known = Known { course: Course::new(told, reservations::time().now), keep, only: args.link.clone() };
     let live = Live::new(&links, running.reach().clone(), tuning, known);
     let live = Arc::new(live.map_err(|error| LinkError::Spec { link: links[0].name.clone(), error })?);
-    if args.awaits_reservations {
+    if args.awaits_changes {
         reservations::await_those_before(&live);
     }
     if let Some(seen) = seen {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use altq_config::literal;
 use altq_control::client::{Client, NoFields};
@@ -17,6 +18,11 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::output;
 use crate::socket::{Socket, ask, fail};
+
+/// How long a request is repeated that cannot be carried out yet. Where workers keep ending, the
+/// next one starts within ten seconds.
+const PATIENCE: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Options of `altq subscriber`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +51,10 @@ enum What {
         /// The subscribers
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
+        /// Only those that have this address or prefix: the end of a session, which may be told
+        /// after the next one has begun
+        #[arg(long, value_name = "ADDRESS")]
+        addr: Option<String>,
         #[command(flatten)]
         more: More,
     },
@@ -72,6 +82,8 @@ struct Set<'a> {
 #[derive(Serialize)]
 struct Del<'a> {
     ids: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addr: Option<&'a str>,
 }
 
 /// Runs the command.
@@ -87,14 +99,16 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 Err(message) => Ok(fail("subscriber", &Fault::usage(message))),
             }
         }
-        What::Del { ids, more } => told(more, all(more, ids, delete)),
+        What::Del { ids, addr, more } => {
+            let addr = addr.as_deref();
+            told(more, all(more, ids, |client, ids| ask(client, "subscriber.del", &Del { ids, addr })))
+        }
         What::List { more } => list(more),
     }
 }
 
 fn list(more: &More) -> anyhow::Result<Exit> {
-    let asked = more.socket.connect();
-    let list = asked.and_then(|mut client| ask::<Subscribers>(&mut client, "subscriber.list", &NoFields {}));
+    let list = patiently(more, |client| ask::<Subscribers>(client, "subscriber.list", &NoFields {}));
     let list = match list {
         Ok(list) => list,
         Err(fault) => return Ok(fail("subscriber", &fault)),
@@ -123,15 +137,31 @@ fn written(subscriber: &Written) -> String {
 
 /// Sends all items, in requests of at most the allowed number.
 fn all<T>(more: &More, items: &[T], one: impl Fn(&mut Client, &[T]) -> Result<Report, Fault>) -> Result<Report, Fault> {
-    let mut client = more.socket.connect()?;
     let mut sum = Report::default();
     for part in items.chunks(BULK) {
-        let report = one(&mut client, part)?;
+        let report = patiently(more, |client| one(client, part))?;
         sum.done += report.done;
         sum.unchanged += report.unchanged;
         sum.failed.extend(report.failed);
     }
     Ok(sum)
+}
+
+/// Asks again as long as no worker runs, or the new one does not have the subscribers of the one
+/// before: whoever tells the beginning or the end of a session tells it once. Requests about
+/// subscribers may be repeated.
+fn patiently<T>(more: &More, mut one: impl FnMut(&mut Client) -> Result<T, Fault>) -> Result<T, Fault> {
+    let (end, mut waited) = (Instant::now() + PATIENCE, false);
+    loop {
+        match more.socket.connect().and_then(|mut client| one(&mut client)) {
+            // Who answered while no worker ran may have closed the connection since.
+            Err(fault) if (fault.passes() || waited && fault.code == Code::Failed) && Instant::now() < end => {
+                waited = true;
+                std::thread::sleep(PAUSE);
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Sets some subscribers. A request that would be too long is divided into halves.
@@ -149,10 +179,6 @@ fn set(client: &mut Client, subscribers: &[Written]) -> Result<Report, Fault> {
     sum.unchanged += more.unchanged;
     sum.failed.extend(more.failed);
     Ok(sum)
-}
-
-fn delete(client: &mut Client, ids: &[String]) -> Result<Report, Fault> {
-    ask(client, "subscriber.del", &Del { ids })
 }
 
 /// Prints the outcome of a request.
@@ -251,7 +277,57 @@ fn place(key: &str, value: &str) -> Result<WrittenPlace, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+
+    /// A hook that is called while no worker runs: first a supervisor answers, which then closes
+    /// the next connection, and then the new worker.
+    #[test]
+    fn a_request_waits_for_a_worker_that_has_everything() {
+        #[derive(clap::Parser)]
+        struct Given {
+            #[command(flatten)]
+            more: More,
+        }
+        let path = std::env::temp_dir().join(format!("altq-subscriber-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let words: [OsString; 3] = ["altq".into(), "--socket".into(), path.clone().into()];
+        let Given { more } = <Given as clap::Parser>::parse_from(words);
+        let answers = [
+            r#"{"id":1,"ok":false,"error":{"code":1,"message":"no worker runs","help":"ask again in a moment: x"}}"#,
+            "",
+            r#"{"id":1,"ok":true,"result":{"done":1,"unchanged":0,"failed":[]}}"#,
+            r#"{"id":1,"ok":false,"error":{"code":1,"message":"it cannot"}}"#,
+        ];
+        let altq = std::thread::spawn(move || {
+            let answer = |text: &str| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                if !text.is_empty() {
+                    stream.write_all(format!("{text}\n").as_bytes()).unwrap();
+                }
+                line
+            };
+            answers.map(answer)
+        });
+        let ids = ["bob".to_owned()];
+        let end = |client: &mut Client, ids: &[String]| {
+            ask::<Report>(client, "subscriber.del", &Del { ids, addr: Some("10.64.0.17") })
+        };
+        let report = all(&more, &ids, end).unwrap();
+        assert_eq!((report.done, report.failed.len()), (1, 0));
+        assert_eq!(all(&more, &ids, end).unwrap_err().message, "it cannot", "this does not pass");
+        for line in altq.join().unwrap() {
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!((&line["ids"][0], &line["addr"]), (&"bob".into(), &"10.64.0.17".into()));
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn words_make_a_subscriber() {

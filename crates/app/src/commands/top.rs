@@ -14,6 +14,9 @@ use std::path::PathBuf;
 #[cfg(feature = "experiments")]
 use altq_config::Language;
 use altq_engine::units::{Nanos, SECOND};
+use altq_monitor::document::Top;
+use altq_monitor::fold::{By, WORDS};
+use altq_monitor::tree::TreeError;
 
 use crate::clock;
 use crate::exit::Exit;
@@ -40,13 +43,17 @@ pub struct Args {
     /// The class whose flows are shown [default: the link]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub class: Option<String>,
+    /// Shows flows by what they have in common: host or prefix that sends, to-host or to-prefix
+    /// that receives, port, or dscp [default: each flow by itself]
+    #[arg(long, value_name = "WHAT", value_parser = by, conflicts_with_all = ["at", "interface"])]
+    pub by: Option<By>,
     #[cfg(feature = "top")]
     /// The column by which classes are sorted
-    #[arg(long, value_enum, value_name = "COLUMN", default_value = "policy")]
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "policy", conflicts_with = "interface")]
     pub sort: Column,
     #[cfg(feature = "top")]
     /// Shows only classes whose names have this text, and those above them
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "interface")]
     pub filter: String,
     #[cfg(feature = "top")]
     /// Draws with ASCII characters only [default: unless the locale is UTF-8]
@@ -120,6 +127,11 @@ fn ago(word: &str) -> Result<Nanos, String> {
     }
 }
 
+/// What flows are folded by.
+fn by(word: &str) -> Result<By, String> {
+    By::of_word(word).ok_or_else(|| format!("one of {}", WORDS.map(|(word, _)| word).join(", ")))
+}
+
 /// Checks the name of a class, because it is passed to another host's shell.
 fn name(word: &str) -> Result<String, String> {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
@@ -164,6 +176,29 @@ impl Args {
         }
     }
 
+    /// The first option that was given and is about classes.
+    #[cfg(feature = "experiments")]
+    fn of_classes(&self) -> Option<&'static str> {
+        let asked = [("--link", self.link.is_some()), ("--class", self.class.is_some()), ("--by", self.by.is_some())];
+        asked.into_iter().chain(self.choices()).find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// The options that say which classes are shown, in which order, and whether each was given.
+    #[cfg(feature = "top")]
+    fn choices(&self) -> [(&'static str, bool); 2] {
+        [("--sort", self.sort != Column::Policy), ("--filter", !self.filter.is_empty())]
+    }
+
+    #[cfg(not(feature = "top"))]
+    fn choices(&self) -> [(&'static str, bool); 0] {
+        []
+    }
+
+    /// Whether classes are left out or sorted.
+    fn chooses(&self) -> bool {
+        self.choices().iter().any(|(_, given)| *given)
+    }
+
     /// Whether figures are shown only once. Figures of the past do not change, so these are.
     fn is_once(&self) -> bool {
         self.once || self.at.is_some() && self.form() != Form::Screen
@@ -189,6 +224,17 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Some(host) => source::remote(args, host),
         None => source::socket(args),
     }
+}
+
+/// A document with the classes that a table shows, in its order.
+#[cfg(feature = "top")]
+fn chosen(args: &Args, document: Top) -> Result<Top, TreeError> {
+    screen::chosen(args, document)
+}
+
+#[cfg(not(feature = "top"))]
+fn chosen(_: &Args, document: Top) -> Result<Top, TreeError> {
+    Ok(document)
 }
 
 #[cfg(feature = "experiments")]
@@ -224,6 +270,7 @@ mod tests {
     #[test]
     fn what_goes_to_a_shell_is_harmless() {
         assert!(name("web-1.a_b").is_ok() && name("a b").is_err() && name("$(id)").is_err() && name("").is_err());
+        assert!(by("to-host").is_ok() && by("colour").is_err_and(|why| why.contains("prefix, to-prefix, port, dscp")));
         assert!(host("admin@gw").is_ok() && host("-oProxyCommand=x").is_err() && host("a b").is_err());
     }
 }

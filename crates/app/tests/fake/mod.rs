@@ -39,7 +39,8 @@ impl Drop for Folder {
 
 /// What the control socket answers: to `status`, to `stat` (an error if there is none), and to
 /// other requests by their names. A name with `:N` is that of a request with `after_ns` N. An
-/// answer with `fault` is that error.
+/// answer with `fault` is that error. Where nothing is chosen, the policy was never changed, and
+/// the link's rate does not follow the line.
 #[derive(Clone, Default)]
 pub struct Answers {
     pub status: Value,
@@ -75,7 +76,11 @@ fn answer(stream: UnixStream, answers: &Mutex<Answers>) {
             }
             other => {
                 let name = request["after_ns"].as_u64().map_or(other.to_owned(), |after| format!("{other}:{after}"));
-                Some(known.others.get(&name).cloned().unwrap_or_else(|| panic!("a client asks for {name}")))
+                Some(known.others.get(&name).cloned().unwrap_or_else(|| match name.as_str() {
+                    "history" => json!({ "schema": "altq.history/1", "changes": [] }),
+                    "top" => json!({ "schema": "altq.top/1", "links": [{ "name": "wan", "adapts": false }] }),
+                    name => panic!("a client asks for {name}"),
+                }))
             }
         };
         let fault = result.as_ref().and_then(|result| result.get("fault")).cloned();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use altq_config::suggest::nearest;
+use altq_config::suggest::{near_file, nearest};
 
 use super::comparisons::comparisons;
 use super::error::{CaseError, explained};
@@ -118,7 +118,7 @@ impl CaseFile {
     /// If neither is there.
     pub fn find(name: &Path) -> std::result::Result<PathBuf, CaseError> {
         on_disk_or_inside(name)
-            .map_err(|error| CaseError::plain(name, format!("it cannot be read: {error}{}", not_inside(name))))
+            .map_err(|error| CaseError::plain(name, format!("it cannot be read: {error}{}", instead(name))))
     }
 
     /// Checks the bytes of a case file that were read elsewhere. As of [`CaseFile::parse`] for the
@@ -229,8 +229,11 @@ fn on_disk_or_inside(name: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// What is added to the error about a file that is not there, if there are cases inside.
-fn not_inside(name: &Path) -> String {
+/// What is added to the error about a file that is not there.
+fn instead(name: &Path) -> String {
+    if let Some(near) = near_file(name) {
+        return format!("; did you mean `{}`?", near.display());
+    }
     let Some(word) = name.to_str().filter(|_| built_in::files().next().is_some()) else { return String::new() };
     let near = nearest(word, built_in::cases().map(|(name, _)| name));
     let hint = near.map_or("`altq examples` lists them".to_owned(), |near| format!("did you mean `{near}`?"));

@@ -31,6 +31,8 @@ pub(super) fn flows(
 ) -> Result<Vec<Flow>> {
     let mut names = HashSet::new();
     let mut flows = Vec::new();
+    // Streams of datagrams beyond one a flow: each has a source port of its own.
+    let mut more = 0u16;
     let known = Known::new("host", hosts.iter().map(|host| host.name.as_str()));
     for (at, flow) in raw.iter().enumerate() {
         let (place, flow) = (flow, flow.get_ref());
@@ -59,12 +61,16 @@ pub(super) fn flows(
         };
         let nth = u16::try_from(at).unwrap_or(u16::MAX);
         let tcp = kind.tcp().is_some();
+        let sport = if tcp { 0 } else { 10_000u16.saturating_add(nth).saturating_add(more) };
+        if !tcp {
+            more = more.saturating_add(u16::try_from(kind.streams().saturating_sub(1)).unwrap_or(u16::MAX));
+        }
         flows.push(Flow {
             name: flow.name.get_ref().clone(),
             from,
             to,
             class: flow.class.as_ref().map(|class| context.class(class)),
-            sport: flow.sport.as_ref().map_or(if tcp { 0 } else { 10_000u16.saturating_add(nth) }, |p| *p.get_ref()),
+            sport: flow.sport.as_ref().map_or(sport, |p| *p.get_ref()),
             dport: flow.dport.as_ref().map_or(5_000u16.saturating_add(nth), |p| *p.get_ref()),
             dscp,
             high,
@@ -381,4 +387,31 @@ fn voice(flow: &raw::Flow, headers: u32) -> Result<Option<Voice>> {
         Some((at, _)) => return bad(at, "a codec is \"g711\" or \"g729\""),
     };
     Ok(Some(Voice { size: samples + 12 + headers, interval: 20_000_000 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::case::CaseFile;
+
+    /// Each stream of datagrams has a socket of its own, also at one host.
+    #[test]
+    fn streams_of_datagrams_do_not_share_a_port() {
+        let flow = |name: &str, words: &str| format!("[[flows]]\nname = '{name}'\nfrom = 'a'\nto = 'b'\n{words}\n");
+        let text = format!(
+            "name = 'ports'\ndescription = 'ports'\nduration = '1s'\n\
+             policy = 'link l {{ rate 1Mbit/s  scheduler fifo  class all {{ default }} }}'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'l', from = 'a', to = 'b', policy = 'l' }}]\n{}{}{}{}",
+            flow("four", "kind = 'udp_rr'\nstreams = 4"),
+            flow("tcp", "kind = 'tcp_bulk'\nstreams = 8"),
+            flow("two", "kind = 'udp_rr'\nstreams = 2"),
+            flow("last", "kind = 'udp'\nsize = 100\nrate = '8kbit/s'")
+        );
+        let file = CaseFile::parse(&text, Path::new("ports.toml")).unwrap_or_else(|error| panic!("{error}"));
+        let ports: Vec<u16> = file.runs[0].case.flows.iter().map(|flow| flow.sport).collect();
+        // 10000 to 10003; chosen by the system; 10005 and 10006; 10007.
+        assert_eq!(ports, [10_000, 0, 10_005, 10_007]);
+    }
 }

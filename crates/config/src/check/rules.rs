@@ -149,13 +149,18 @@ fn nothing(rule: &Rule) -> Option<String> {
     if left == (false, false) {
         return Some("its addresses are of both families".to_owned());
     }
+    let asks = |field: Field| rule.terms.iter().find(|term| term.field == field && !term.negated);
+    if let (Some(_), Some(Term { values: Values::Ranges(ranges), .. })) = (asks(Field::TcpFlags), asks(Field::Proto))
+        && !ranges.iter().any(|(from, to)| (*from..=*to).contains(&6))
+    {
+        return Some("only packets of TCP have tcp-flags".to_owned());
+    }
     let ported = |term: &Term| matches!(term.field, Field::SrcPort | Field::DstPort | Field::Port);
     if rule.terms.iter().any(|term| ported(term) && !term.negated) {
         let portless = |ranges: &[(u32, u32)]| {
             ranges.iter().all(|(from, to)| from == to && matches!(from, 1 | 2 | 46 | 47 | 50 | 51 | 58 | 89))
         };
-        let proto = rule.terms.iter().find(|term| term.field == Field::Proto && !term.negated);
-        if let Some(Term { values: Values::Ranges(ranges), .. }) = proto
+        if let Some(Term { values: Values::Ranges(ranges), .. }) = asks(Field::Proto)
             && !ranges.is_empty()
             && portless(ranges)
         {
@@ -222,5 +227,11 @@ mod tests {
             nothing(&rule(vec![term(Field::DstPort, false, &[(80, 80)]), term(Field::DstPort, true, &[(1, 99)])]))
                 .is_some()
         );
+        // Flags of TCP in packets of UDP.
+        for (protos, possible) in [(&[(17, 17)][..], false), (&[(6, 6), (17, 17)], true), (&[(0, 255)], true)] {
+            let found =
+                nothing(&rule(vec![term(Field::TcpFlags, false, &[(2, 2)]), term(Field::Proto, false, protos)]));
+            assert_eq!(found.is_none(), possible, "{protos:?}");
+        }
     }
 }

@@ -35,11 +35,10 @@ pub fn check(link: &Link, findings: &mut Findings) {
     }
     let mut search = Search { rules, index: Index::default(), work: 0 };
     let mut left_out = None;
-    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut seen: HashMap<&[Term], usize> = HashMap::new();
     for (at, (rule, place)) in rules.iter().zip(&link.rules).enumerate() {
-        let key = format!("{:?}", rule.terms);
-        let equal = seen.get(&key).copied();
-        seen.entry(key).or_insert(at);
+        let first = *seen.entry(&rule.terms).or_insert(at);
+        let equal = (first < at).then_some(first);
         let (mut whole, mut parts) = (equal, Vec::new());
         if equal.is_none() && search.work < MOST_WORK {
             whole = search.first(rule, None);

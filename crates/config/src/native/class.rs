@@ -200,7 +200,7 @@ pub fn class_words(entry: &'static Entry) -> Vec<&'static str> {
 fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, entry: &Entry, words: &[&str]) {
     let text = reader.slice(tree.span);
     let place = format!("a class of {}", entry.name);
-    let foreign = entry.foreign.iter().find(|(word, _)| *word == text);
+    let foreign = entry.foreign.iter().chain(words::FOREIGN).find(|(word, _)| *word == text);
     if let Some((_, ours)) = foreign.filter(|_| matches!(tree.what, What::Word)) {
         reader.error(
             "unknown-word",

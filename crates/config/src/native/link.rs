@@ -325,10 +325,18 @@ pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
             } else if link.device.is_some() && link.device == before.device {
                 let span = link.classes.first().map_or(link.span, |root| root.place("device"));
                 let message = format!("the links `{}` and `{}` are at the same place", before.name, link.name);
-                reader
-                    .findings
-                    .push(Diagnostic::error("duplicate-device", span, message).label(before.span, "the first"));
+                let error = Diagnostic::error("duplicate-device", span, message).label(before.span, "the first");
+                reader.findings.push(error.help_if(link.device.as_ref().map(other_way)));
             }
         }
+    }
+}
+
+/// What shapes the other direction of a device.
+fn other_way(device: &Device) -> String {
+    match device {
+        Device::Interface { name, ingress: false } => format!("`device {name} ingress` is what comes in by {name}"),
+        Device::Interface { name, ingress: true } => format!("`device {name}` is what leaves by {name}"),
+        Device::Bridge { from, to } => format!("`device bridge {to} {from}` is the other direction"),
     }
 }

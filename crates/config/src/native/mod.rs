@@ -27,7 +27,7 @@ use crate::policy::Link;
 use self::reader::{Cursor, Reader};
 use self::token::What;
 
-pub use self::edits::{Edit, edit};
+pub use self::edits::{Edit, edit, edit_of};
 pub(crate) use self::include::Includes;
 pub use self::words::all as words;
 pub(crate) use self::words::{DEFAULT_MTU, KEYS};

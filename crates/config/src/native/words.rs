@@ -32,6 +32,14 @@ pub const ADAPT: &[&str] = &["from", "target", "reflectors"];
 /// Words of every class, whatever its scheduler. `share` comes with a scheduler that knows `rate`.
 pub const CLASS: &[&str] = &["class", "queue", "scheduler", "meter", "default", "reservations"];
 
+/// Words of Cisco's MQC about a class's queue, and what is written here. Those that a scheduler has
+/// other words for stand with the scheduler.
+pub const FOREIGN: &[(&str, &str)] = &[
+    ("random-detect", "queue red"),
+    ("fair-queue", "queue fq_codel"),
+    ("queue-limit", "queue drop_tail { limit 64packets }"),
+];
+
 /// The keys of a rule, and the field of a packet that each compares.
 pub const KEYS: &[(&str, Field)] = &[
     ("src", Field::Src),

@@ -1,6 +1,7 @@
 //! The data of changes: policies as text, who asked and when, and the questions of a worker to the
 //! process that keeps the changes (the supervisor, or the worker itself).
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use altq_engine::units::Nanos;
@@ -120,11 +121,29 @@ pub struct Guard {
     pub p99_ns: Nanos,
 }
 
+/// A guard of the change that waits, and how often it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Watched {
+    /// The guard.
+    pub guard: Guard,
+    /// How many intervals were looked at, all of them after the change.
+    pub intervals: u64,
+    /// How often the class had sent enough packets in them to be measured.
+    pub checks: u64,
+}
+
 /// What a worker asks the process that keeps the changes.
 #[allow(clippy::large_enum_variant, reason = "one at a time, on its way")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Ask {
+    /// The rates that clients have set, which come back if the change that begins next is taken
+    /// back.
+    Rates {
+        /// By link, in bit/s.
+        rates: BTreeMap<String, u64>,
+    },
     /// A change is to be made.
     Begin {
         /// The new policy.
@@ -151,7 +170,7 @@ pub enum Ask {
         /// Who asks.
         by: By,
     },
-    /// The policy that comes back if the change that waits is taken back.
+    /// What comes back if the change that waits is taken back.
     Old,
     /// The policy that ran before the one that runs.
     Previous,
@@ -184,6 +203,13 @@ pub enum Answer {
     Policy {
         /// The policy.
         text: Text,
+    },
+    /// What comes back if the change that waits is taken back.
+    Old {
+        /// The policy.
+        text: Text,
+        /// By link, the rates that clients had set, in bit/s.
+        rates: BTreeMap<String, u64>,
     },
     /// What was changed, the latest last.
     History {

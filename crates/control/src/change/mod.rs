@@ -22,12 +22,14 @@
 pub mod disk;
 pub mod message;
 
+use std::collections::BTreeMap;
+
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use disk::{Disk, replace};
-pub use message::{Answer, Ask, By, Clock, Entry, Guard, Question, Reply, Text, What};
+pub use message::{Answer, Ask, By, Clock, Entry, Guard, Question, Reply, Text, Watched, What};
 
 /// The format of the file.
 const FORM: &str = "altq.change/1";
@@ -71,6 +73,9 @@ struct Pending {
     /// How long it waits.
     wait_ns: Nanos,
     guards: Vec<Guard>,
+    /// By link, the rates that clients had set before, in bit/s.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    rates: BTreeMap<String, u64>,
 }
 
 impl Pending {
@@ -122,6 +127,8 @@ pub struct Changes<D> {
     kept: Kept,
     /// A change that is begun and not made yet.
     begun: Option<Asked>,
+    /// By link, the rates that clients have set before the change that begins next.
+    rates: BTreeMap<String, u64>,
 }
 
 impl<D: Disk> Changes<D> {
@@ -138,7 +145,7 @@ impl<D: Disk> Changes<D> {
             },
             Err(error) => (empty, Some(error)),
         };
-        (Changes { disk, kept, begun: None }, why)
+        (Changes { disk, kept, begun: None, rates: BTreeMap::new() }, why)
     }
 
     /// The policy to begin with. `file`: the policy of the file, or what is wrong with it. A change
@@ -205,6 +212,7 @@ impl<D: Disk> Changes<D> {
     /// Another change waits, or this one cannot be written to disk. Then the change must not be
     /// made.
     pub fn begin(&mut self, asked: Asked, now: &Clock) -> Result<u64, String> {
+        let rates = std::mem::take(&mut self.rates);
         if self.kept.pending.is_some() || self.begun.is_some() {
             return Err("a change waits to be confirmed".to_owned());
         }
@@ -214,7 +222,7 @@ impl<D: Disk> Changes<D> {
             self.kept.number = number;
             self.kept.good = Some(asked.before.clone());
             let (text, begun, guards) = (asked.text.clone(), now.clone(), asked.guards.clone());
-            self.kept.pending = Some(Pending { number, text, begun, wait_ns: wait_ns.min(LONGEST), guards });
+            self.kept.pending = Some(Pending { number, text, begun, wait_ns: wait_ns.min(LONGEST), guards, rates });
             self.remember(&asked, number, now);
             let written = self.write_or_undo(before);
             written.map_err(|error| format!("it cannot be written down how to take it back: {error}"))?;
@@ -325,6 +333,10 @@ impl<D: Disk> Changes<D> {
             Answer::Done { number, note }
         };
         match ask {
+            Ask::Rates { rates } => {
+                self.rates = rates;
+                done(self.kept.number, Ok(()))
+            }
             Ask::Begin { text, before, wait_ns, guards, what, by, lines } => {
                 let asked = Asked { text, before, wait_ns, guards, what, by, lines };
                 match self.begin(asked, now) {
@@ -344,7 +356,10 @@ impl<D: Disk> Changes<D> {
                 Ok(number) => done(number, Ok(())),
                 Err(why) => refused(why),
             },
-            Ask::Old => policy(self.old(), "no change waits to be confirmed"),
+            Ask::Old => match (&self.kept.pending, self.old()) {
+                (Some(pending), Some(text)) => Answer::Old { text: text.clone(), rates: pending.rates.clone() },
+                _ => refused("no change waits to be confirmed".to_owned()),
+            },
             Ask::Previous => policy(self.previous(), "there is no policy before the one that runs"),
             Ask::Reverted { why } => {
                 let number = self.kept.pending.as_ref().map_or(self.kept.number, |pending| pending.number);

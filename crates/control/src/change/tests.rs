@@ -196,7 +196,8 @@ fn a_file_that_is_wrong_is_answered_with_the_last_good_policy() {
 /// The wall clock may be set while a change waits; the clock since the boot cannot be set.
 #[test]
 fn a_clock_that_is_set_changes_no_deadline_until_the_next_boot() {
-    let pending = Pending { number: 1, text: text("b"), begun: at(0), wait_ns: 60 * SECOND, guards: Vec::new() };
+    let (text, begun, guards, rates) = (text("b"), at(0), Vec::new(), BTreeMap::new());
+    let pending = Pending { number: 1, text, begun, wait_ns: 60 * SECOND, guards, rates };
     let set = |unix: i64, boot: u64, id: &str| Clock {
         unix_ns: at(0).unix_ns.saturating_add_signed(unix * SECOND as i64),
         boot_ns: at(0).boot_ns + boot * SECOND,

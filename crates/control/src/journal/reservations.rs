@@ -104,9 +104,16 @@ impl Reservations {
             let given = client.ask(RESTORE, &Part { state: Some(&state), last: false });
             result = result.and(given.map(drop));
         }
-        let last = client.ask(RESTORE, &Part { state: None, last: true });
-        result.and(last.map(drop))
+        result
     }
+}
+
+/// Tells a new worker that it has been sent all changes.
+///
+/// # Errors
+/// It may not know.
+pub fn that_is_all(client: &mut Client) -> Result<(), Fault> {
+    client.ask(RESTORE, &Part { state: None, last: true }).map(drop)
 }
 
 impl Link {

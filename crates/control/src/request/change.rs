@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{fields, name};
-use crate::change::{Entry, Guard, LONGEST};
+use crate::change::{Entry, Guard, LONGEST, Watched};
 use crate::fault::Fault;
 
 /// The most guards of a request.
@@ -66,11 +66,20 @@ pub enum Change {
     Confirm,
     /// `rollback`: takes back the change that waits; if none waits, brings back the previous
     /// policy.
-    Rollback,
+    Rollback {
+        /// Brings it back even if the last change was taken back already.
+        force: bool,
+    },
     /// `history`: the changes so far.
     History,
     /// `policy`: the text of the policy that runs.
     Policy,
+    /// `policy.saved`: the file of the start has the text that runs, as a client has written it
+    /// there.
+    Saved {
+        /// The [hash] of that text.
+        hash: String,
+    },
     /// `verify`: what runs, for whoever compares it.
     Runs,
 }
@@ -99,6 +108,9 @@ pub struct History {
     pub schema: String,
     /// The changes, the latest last.
     pub changes: Vec<Entry>,
+    /// The guards of the change that waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<Watched>,
 }
 
 /// The text of the policy that runs.
@@ -113,6 +125,22 @@ pub struct Running {
     pub text: String,
     /// The absolute path of the file with which altq was started.
     pub file: String,
+    /// A hash of that file's text as altq knows it: 64 bits of FNV-1a, in hexadecimal; null if it
+    /// had errors when it was read.
+    #[serde(default)]
+    pub file_hash: Option<String>,
+    /// True if a link of another file was applied by itself, so that the text was put together,
+    /// without comments.
+    #[serde(default)]
+    pub put_together: bool,
+}
+
+/// The hash of a text by which a client finds out whether a file was changed: FNV-1a of 64 bits. A
+/// byte order mark before the text is no part of it.
+pub fn hash(text: &[u8]) -> String {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", text.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 impl Applied {
@@ -121,9 +149,9 @@ impl Applied {
 }
 
 impl History {
-    /// A document about these changes.
-    pub fn of(changes: Vec<Entry>) -> History {
-        History { schema: "altq.history/1".to_owned(), changes }
+    /// A document about these changes, and the guards of the one that waits.
+    pub fn of(changes: Vec<Entry>, guards: Vec<Watched>) -> History {
+        History { schema: "altq.history/1".to_owned(), changes, guards }
     }
 }
 
@@ -156,6 +184,31 @@ struct ApplyFields {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct RollbackFields {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedFields {
+    #[serde(default, rename = "v")]
+    _v: IgnoredAny,
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(rename = "op")]
+    _op: IgnoredAny,
+    hash: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct EditFields {
     #[serde(default, rename = "v")]
     _v: IgnoredAny,
@@ -184,9 +237,10 @@ pub(super) fn read(op: &str, line: &[u8]) -> Option<Result<Change, Fault>> {
             fields::<EditFields>(line).and_then(|fields| fields.change(op))
         }
         "confirm" => nothing(Change::Confirm),
-        "rollback" => nothing(Change::Rollback),
+        "rollback" => fields::<RollbackFields>(line).map(|fields| Change::Rollback { force: fields.force }),
         "history" => nothing(Change::History),
         "policy" => nothing(Change::Policy),
+        "policy.saved" => fields::<SavedFields>(line).map(|fields| Change::Saved { hash: fields.hash }),
         "verify" => nothing(Change::Runs),
         _ => return None,
     })
@@ -259,5 +313,43 @@ impl EditFields {
             }
         };
         Ok(Change::Edit { link, edit, safe })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rights::Right;
+
+    fn reads(line: &str) -> Result<Change, Fault> {
+        match crate::request::read(line.as_bytes()) {
+            Ok(asked) => {
+                assert_eq!(asked.request.needs(), Right::Write, "{line}");
+                let crate::Request::Change(change) = asked.request else { panic!("{line}") };
+                Ok(change)
+            }
+            Err((_, fault)) => Err(fault),
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_saved_is_told_by_its_hash() {
+        // Published values of FNV-1a.
+        assert_eq!(hash(b""), "cbf29ce484222325");
+        assert_eq!(hash(b"a"), "af63dc4c8601ec8c");
+        assert_eq!(hash(b"foobar"), "85944171f73967e8");
+        assert_eq!(hash("\u{feff}foobar".as_bytes()), "85944171f73967e8");
+        let line = r#"{"op":"policy.saved","hash":"85944171f73967e8"}"#;
+        assert_eq!(reads(line), Ok(Change::Saved { hash: hash(b"foobar") }));
+        assert!(reads(r#"{"op":"policy.saved"}"#).is_err());
+        assert!(reads(r#"{"op":"policy.saved","hash":"","text":""}"#).is_err());
+    }
+
+    #[test]
+    fn a_rollback_may_be_forced() {
+        for (line, force) in [(r#"{"op":"rollback"}"#, false), (r#"{"op":"rollback","force":true}"#, true)] {
+            assert_eq!(reads(line), Ok(Change::Rollback { force }));
+        }
+        assert!(reads(r#"{"op":"rollback","to":1}"#).is_err());
     }
 }

@@ -47,6 +47,10 @@ fn requests_are_read() {
         reads(r#"{"op":"subscriber.del","ids":["4711","b"]}"#),
         Request::DeleteSubscribers(vec!["4711".into(), "b".into()])
     );
+    assert_eq!(
+        reads(r#"{"op":"subscriber.del","ids":["4711"],"addr":"10.64.0.17"}"#),
+        Request::DeleteSubscribersAt { ids: vec!["4711".into()], addr: Prefix::read("10.64.0.17").unwrap() }
+    );
 }
 
 /// What may stand in a policy may stand in a request about it.
@@ -95,6 +99,7 @@ fn what_is_no_request_says_why() {
         (r#"{"op":"link.set","link":"wan\u0000","rate_bit_s":1}"#, "no name of a link"),
         (&long, "no name of a link"),
         (r#"{"op":"subscriber.del","ids":[]}"#, "1 to 1000"),
+        (r#"{"op":"subscriber.del","ids":["a"],"addr":""}"#, "is no IPv4 or IPv6 address"),
         (r#"{"op":"subscriber.del","ids":["a","b","a"]}"#, "a is given twice"),
         (&many, "1 to 1000"),
         (&one(""), "1 to 1000"),
@@ -129,6 +134,7 @@ fn what_changes_something_needs_the_right_to() {
     assert_eq!(reads(r#"{"op":"subscriber.list"}"#).needs(), Right::Read);
     assert_eq!(reads(r#"{"op":"link.set","link":"l","rate_bit_s":1}"#).needs(), Right::Write);
     assert_eq!(reads(r#"{"op":"subscriber.del","ids":["a"]}"#).needs(), Right::Write);
+    assert_eq!(reads(r#"{"op":"subscriber.del","ids":["a"],"addr":"::1"}"#).needs(), Right::Write);
     let told = reads(r#"{"op":"drift.tell","links":[{"link":"l","drift":["a","b"]}]}"#);
     assert_eq!(told, Request::TellDrift(vec![("l".into(), vec!["a".into(), "b".into()])]));
     assert_eq!(told.needs(), Right::Write);

@@ -30,6 +30,8 @@ pub struct Top {
     pub ago_s: u64,
     /// The answer has this class only, without the others.
     pub alone: bool,
+    /// What flows are folded by, a word of `altq top --by`; `None`: each flow by itself.
+    pub by: Option<String>,
 }
 
 /// The fields of the request.
@@ -50,6 +52,7 @@ pub(super) struct Written {
     ago_s: Option<u64>,
     #[serde(default)]
     alone: bool,
+    by: Option<String>,
 }
 
 impl Written {
@@ -73,6 +76,7 @@ impl Written {
             line: most("line_s", self.line_s, 0, LINE)?,
             ago_s: self.ago_s.unwrap_or(0),
             alone: self.alone,
+            by: self.by,
         }))
     }
 }
@@ -86,13 +90,14 @@ mod tests {
     #[test]
     fn requests_are_read_and_wrong_ones_refused() {
         let top = |line: &str| read(line.as_bytes()).map(|asked| asked.request);
-        let usual = Top { link: None, window: 1, class: None, flows: 10, line: 0, ago_s: 0, alone: false };
+        let usual = Top { link: None, window: 1, class: None, flows: 10, line: 0, ago_s: 0, alone: false, by: None };
         assert_eq!(top(r#"{"op":"top"}"#), Ok(Request::Top(usual.clone())));
         assert_eq!(Request::Top(usual).needs(), Right::Read);
         let all = r#"{"op":"top","link":"wan","window_s":60,"class":"web","flows":0,"line_s":300,"ago_s":600,
-            "alone":true}"#;
+            "alone":true,"by":"port"}"#;
         let (link, class) = (Some("wan".into()), Some("web".into()));
-        let asked = Top { link, window: 60, class, flows: 0, line: 300, ago_s: 600, alone: true };
+        let by = Some("port".into());
+        let asked = Top { link, window: 60, class, flows: 0, line: 300, ago_s: 600, alone: true, by };
         assert_eq!(top(all), Ok(Request::Top(asked)));
         for (line, word) in [
             (r#"{"op":"top","window_s":5}"#, "no window of 5 s"),

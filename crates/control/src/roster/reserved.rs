@@ -19,7 +19,7 @@ use altq_engine::units::{Nanos, SECOND};
 use altq_reserve::{Answer, Apply, Event, Happened, Op, Place, Reply, Request, State, Table};
 
 use super::{Changes, Roster, Tree, without_gaps};
-use crate::fault::{Code, Fault};
+use crate::fault::Fault;
 use crate::journal::{gone, saved};
 use crate::reply::Body;
 use crate::reservations::{Again, Places, Said, Told};
@@ -159,12 +159,6 @@ impl Roster {
         self.tables().map(|(_, table)| table.reservations().count()).sum()
     }
 
-    /// From now on no request about reservations is answered until those of the previous process
-    /// are [restored](Roster::restore), or until this time.
-    pub fn await_reservations(&mut self, until: Nanos) {
-        self.awaited = Some(until);
-    }
-
     /// When [`expire`](Roster::expire) has something to do next, by the loop's clock.
     pub fn due(&self) -> Option<Nanos> {
         self.links.iter().filter_map(|tree| tree.reserved.as_ref()?.due()).min()
@@ -187,10 +181,7 @@ impl Roster {
     /// # Errors
     /// The reservations of the previous process are not restored yet.
     pub fn reserve(&mut self, at: Time, asked: &Request) -> Result<Done<Said>, Fault> {
-        if self.awaited.is_some_and(|until| at.now < until) {
-            let fault = Fault::new(Code::Failed, "the reservations of the process before are not there yet");
-            return Err(fault.help("ask again in a moment"));
-        }
+        self.all_there(at.now)?;
         self.awaited = None;
         let mut done = Done::default();
         if matches!(asked.op, Op::List | Op::Watch) {
@@ -219,8 +210,8 @@ impl Roster {
         Ok(done.with(Said::Answer(Box::new(answer))))
     }
 
-    /// Restores reservations of the previous process. With `last`, clients are answered from now
-    /// on.
+    /// Restores reservations of the previous process, except those that are here already. With
+    /// `last`, clients are answered from now on.
     pub fn restore(&mut self, at: Time, state: Option<&State>, last: bool) -> Done<Again> {
         if last {
             self.awaited = None;
@@ -243,6 +234,10 @@ impl Roster {
         self.settle(index, at, &mut done);
         let mut steps = Vec::new();
         let tree = &mut self.links[index];
+        // What is sent again, because no answer came, may be here.
+        let here = |id: u64| tree.reserved.as_ref().is_some_and(|there| there.table.get(id).is_some());
+        let reservations = state.reservations.iter().filter(|one| !here(one.id)).cloned().collect();
+        let state = &State { form: state.form, link: state.link.clone(), next_id: state.next_id, reservations };
         let again = tree.with_table(&mut steps, |table, apply| table.restore(at.now, at.boot, state, apply));
         done.make(&tree.link.name, steps);
         let again = match again {

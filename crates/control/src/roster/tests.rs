@@ -178,6 +178,179 @@ fn an_address_goes_from_one_to_another_in_one_request() {
 }
 
 #[test]
+fn addresses_are_exchanged_in_one_request() {
+    let mut world = World::new(10_000);
+    let first = vec![usual("one", "10.0.0.1"), usual("two", "10.0.0.0/31"), usual("three", "10.0.0.3")];
+    // The second has a prefix with the address of the first.
+    assert_eq!(counts(&world.set(first)), (2, 0, 1));
+    assert_eq!(counts(&world.set(vec![usual("two", "10.0.0.2")])), (1, 0, 0));
+    let turned = vec![usual("one", "10.0.0.2"), usual("two", "10.0.0.3"), usual("three", "10.0.0.1")];
+    // One that is new gets what is left over.
+    let more = vec![usual("four", "10.0.0.1"), usual("one", "10.0.0.3"), usual("two", "10.0.0.2")];
+    assert_eq!(counts(&world.set(turned.clone())), (3, 0, 0));
+    assert_eq!(counts(&world.set(turned)), (0, 3, 0), "the same again");
+    let report = world.set(more.clone());
+    assert_eq!((counts(&report), report.failed[0].id.as_str()), ((2, 0, 1), "four"), "three has it still");
+    assert_eq!(counts(&world.delete(&["three"])), (1, 0, 0));
+    assert_eq!(counts(&world.set(more)), (1, 2, 0));
+}
+
+#[test]
+fn who_cannot_be_changed_keeps_its_address_in_an_exchange() {
+    let mut world = World::new(10_000);
+    world.set(vec![usual("one", "10.0.0.1"), usual("two", "10.0.0.2"), usual("three", "10.0.0.3")]);
+    let too_much = |id: &str, address: &str| subscriber(id, address, vec![place("down", None, Gets::Rate(90_000_000))]);
+    let names = |report: &Report| report.failed.iter().map(|one| one.id.clone()).collect::<Vec<String>>();
+    // There are 80 Mbit/s. What the second cannot give up, the first does not get.
+    let report = world.set(vec![usual("one", "10.0.0.2"), too_much("two", "10.0.0.1")]);
+    assert_eq!((counts(&report), names(&report)), ((0, 0, 2), vec!["two".to_owned(), "one".to_owned()]));
+    assert!(report.failed[1].error.to_string().contains("10.0.0.2 is an address of subscriber two"), "{report:?}");
+    // Two want the same.
+    let report = world.set(vec![usual("one", "10.0.0.2"), usual("two", "10.0.0.1"), usual("three", "10.0.0.0/31")]);
+    assert_eq!((counts(&report), names(&report)), ((2, 0, 1), vec!["three".to_owned()]));
+    assert_eq!(counts(&world.set(vec![usual("two", "10.0.0.1"), usual("three", "10.0.0.3")])), (0, 2, 0));
+}
+
+/// Both alone would fit; the second cannot when the first has its new class.
+#[test]
+fn an_exchange_that_does_not_fit_as_a_whole_leaves_no_address_with_two() {
+    let mut world = World::new(10_000);
+    let with = |id: &str, address: &str, rate| subscriber(id, address, vec![place("down", None, Gets::Rate(rate))]);
+    world.set(vec![with("one", "10.0.0.1", 10_000_000), with("two", "10.0.0.2", 10_000_000)]);
+    let report = world.set(vec![with("one", "10.0.0.2", 60_000_000), with("two", "10.0.0.1", 60_000_000)]);
+    assert_eq!(counts(&report), (0, 0, 2), "{report:?}");
+    assert_eq!(counts(&world.set(vec![with("two", "10.0.0.2", 10_000_000)])), (0, 1, 0));
+}
+
+/// A roster of these subscribers, which need no classes for what is tested.
+fn of_people(people: &[Subscriber]) -> Roster {
+    let mut roster = Roster::new([], 0).unwrap();
+    for one in people {
+        roster.owners.take(one);
+        roster.people.insert(one.id.clone(), Person { asked: one.clone(), classes: Vec::new() });
+    }
+    roster
+}
+
+/// Checks that everybody has its own addresses in a roster.
+fn check_owners(roster: &Roster, people: &[Subscriber]) {
+    for one in people {
+        for prefix in &one.addresses {
+            assert_eq!(roster.owners.of(*prefix, |_| false), Some(&one.id), "{prefix}");
+        }
+    }
+}
+
+fn overlap(a: &Subscriber, b: &Subscriber) -> bool {
+    let both = |a: Prefix, b: Prefix| {
+        let (a, b) = (a.address(), b.address());
+        a.v6 == b.v6 && (a.bits ^ b.bits) & a.mask & b.mask == 0
+    };
+    a.addresses.iter().any(|one| b.addresses.iter().any(|other| both(*one, *other)))
+}
+
+/// Who is refused, by the definition: again and again the first of the group that is to get an
+/// address of somebody who is not in the group, or of one before it in the group.
+fn refused_one_by_one(people: &[Subscriber], mut group: Vec<Subscriber>) -> Vec<String> {
+    let mut refused = Vec::new();
+    loop {
+        let stays = |one: &&Subscriber| group.iter().all(|other| other.id != one.id);
+        let staying: Vec<&Subscriber> = people.iter().filter(stays).collect();
+        let conflicts = |at: &usize| {
+            let one = &group[*at];
+            staying.iter().any(|other| overlap(one, other)) || group[..*at].iter().any(|other| overlap(one, other))
+        };
+        let Some(at) = (0..group.len()).find(conflicts) else { return refused };
+        refused.push(group.remove(at).id);
+    }
+}
+
+#[test]
+fn those_that_conflict_in_an_exchange_are_refused_in_their_order() {
+    let mut state = 1u64;
+    let mut below = |most: u64| {
+        // The generator of Knuth's MMIX.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % most
+    };
+    let (mut some, mut all) = (0, 0);
+    for round in 0..2000 {
+        // Addresses and short prefixes among 16 addresses of each family.
+        let mut addresses = || -> Vec<Prefix> {
+            let mut one = || {
+                let bits = below(3);
+                let last = below(16) >> bits << bits;
+                let text = match below(4) {
+                    0 => format!("2001:db8::{last:x}/{}", 128 - bits),
+                    _ => format!("10.0.0.{last}/{}", 32 - bits),
+                };
+                Prefix::read(&text).unwrap()
+            };
+            vec![one(), one()]
+        };
+        let person = |at: usize, addresses| Subscriber { id: format!("s{at}"), addresses, classes: Vec::new() };
+        let mut people: Vec<Subscriber> = Vec::new();
+        for at in 0..12 {
+            let new = person(at, addresses());
+            if people.iter().all(|one| !overlap(one, &new)) {
+                people.push(new);
+            }
+        }
+        // All but the first are in the group, in another order than their addresses. Many want what
+        // another one has.
+        let mut group: Vec<Subscriber> = Vec::new();
+        for (at, one) in people.iter().enumerate().skip(1) {
+            let other = people[(at + round) % people.len()].addresses.clone();
+            let wanted = if round % 3 == 0 { addresses() } else { other };
+            group.insert(at / 2, Subscriber { addresses: wanted, ..one.clone() });
+        }
+        let (mut roster, mut report) = (of_people(&people), Report::default());
+        let expected = refused_one_by_one(&people, group.clone());
+        let agreed = roster.agreed(group.clone(), &mut report);
+        let refused: Vec<String> = report.failed.iter().map(|one| one.id.clone()).collect();
+        assert_eq!(refused, expected, "{people:?} {group:?}");
+        group.retain(|one| !expected.contains(&one.id));
+        assert_eq!(agreed, group);
+        check_owners(&roster, &people);
+        some += usize::from(!expected.is_empty());
+        all += usize::from(group.is_empty());
+    }
+    assert!(some > 100 && all < 1900, "{some} {all}");
+}
+
+/// Each is to get the address of the next one, and the last one that of somebody who keeps it. So
+/// the last one is refused, and each for the one after it.
+#[test]
+fn thousands_are_refused_one_for_another() {
+    let address = |n: usize| format!("10.0.{}.{}", n >> 8, n & 255);
+    let there = |n: usize| subscriber(&format!("s{n}"), &address(n), Vec::new());
+    let people: Vec<Subscriber> = (0..=3000).map(there).collect();
+    let group: Vec<Subscriber> = (0..3000).map(|n| subscriber(&format!("s{n}"), &address(n + 1), Vec::new())).collect();
+    let (mut roster, mut report) = (of_people(&people), Report::default());
+    assert!(roster.agreed(group, &mut report).is_empty());
+    assert_eq!(report.failed.len(), 3000);
+    for (failure, n) in report.failed.iter().zip((0..3000).rev()) {
+        assert_eq!(failure.id, format!("s{n}"));
+        let why = format!("{} is an address of subscriber s{}", address(n + 1), n + 1);
+        assert_eq!(failure.error.message, why);
+    }
+    check_owners(&roster, &people);
+}
+
+#[test]
+fn only_who_still_has_an_address_is_at_it() {
+    let mut world = World::new(10_000);
+    world.set(vec![usual("one", "10.0.0.1"), usual("two", "2001:db8::/48")]);
+    let at = |ids: &[&str], address: &str| {
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        world.roster.at(&ids, Prefix::read(address).unwrap())
+    };
+    assert_eq!(at(&["two", "one", "nobody"], "10.0.0.1"), ["one"]);
+    assert_eq!(at(&["one", "two"], "2001:db8::/48"), ["two"]);
+    assert!(at(&["one"], "10.0.0.2").is_empty() && at(&["one", "two"], "10.0.0.0/24").is_empty());
+}
+
+#[test]
 fn those_that_were_there_come_again_even_if_they_no_longer_fit() {
     let mut world = World::new(10_000);
     // There are 80 Mbit/s.

@@ -1,6 +1,7 @@
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use super::*;
 
@@ -23,7 +24,12 @@ fn confined() {
     let needs = Needs { verdicts: true, ..Needs::default() };
     // Only root can change to another user.
     let user = rustix::process::geteuid().is_root().then_some(User { user: 12_345, group: 23_456 });
-    let notes = confine(user, needs).unwrap();
+    if what == "orphan" {
+        // The number of the first process, which is not the parent.
+        println!("{}\nalive", confine(user, needs, Some(Pid::INIT)).unwrap_err());
+        return;
+    }
+    let notes = confine(user, needs, getppid()).unwrap();
     let lines = |text: String| -> Vec<String> {
         let wanted = ["Uid:", "Gid:", "Groups:", "CapPrm:", "CapEff:", "CapInh:", "NoNewPrivs:", "Seccomp:"];
         text.lines().filter(|line| wanted.iter().any(|name| line.starts_with(name))).map(str::to_owned).collect()
@@ -37,6 +43,10 @@ fn confined() {
         }
         "open" => println!("{:?}", File::open("/dev/null").map(drop)),
         "run" => println!("{:?}", Command::new("/bin/true").exec()),
+        "wait" => {
+            println!("\nit waits");
+            let _ = std::io::stdin().read(&mut [0]);
+        }
         "socket" => println!("{:?}", std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
         // What loops do: threads with names and timers, memory, descriptors, time.
         "work" => {
@@ -109,4 +119,29 @@ fn a_confined_process_that_opens_a_file_or_starts_a_program_is_killed() {
 fn a_confined_process_can_do_what_loops_do() {
     let (status, said) = child("work");
     assert!(status.success() && said.contains(&format!("sum {}", 12 * (4 << 20))), "{status} {said}");
+}
+
+/// A stopped one as well, because SIGKILL ends also those.
+#[test]
+fn a_confined_process_ends_with_the_thread_that_has_started_it() {
+    let start = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "confine::tests::confined", "--nocapture"]).env(VARIABLE, "wait");
+        command.env("MALLOC_ARENA_MAX", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Then it is confined.
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap() == "it waits"));
+        child
+    };
+    let mut child = std::thread::spawn(start).join().unwrap();
+    // One that lives would find the end of its input here, and end by itself.
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
+}
+
+#[test]
+fn a_process_whose_parent_has_ended_is_not_confined() {
+    let (status, said) = child("orphan");
+    assert!(status.success() && said.contains("the supervisor") && said.contains("alive"), "{status} {said}");
 }

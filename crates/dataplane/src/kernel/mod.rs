@@ -374,13 +374,21 @@ fn find(name: &str) -> Result<Interface, Error> {
     crate::running::find(name)
 }
 
-/// What the translation must know about an interface: the kernel counts the Ethernet header
+/// What the translation must know about an interface.
+fn host(ask: &mut dyn Ask, name: &str) -> Result<Host, Error> {
+    Ok(with_header(device(ask, name)?.map(|(_, kind)| kind)))
+}
+
+/// A host whose interface has this kind of header: the kernel counts the Ethernet header
 /// (ARPHRD_ETHER, 1; the loopback interface, ARPHRD_LOOPBACK, 772, has one too), but no header of
 /// PPP and tunnels.
-fn host(ask: &mut dyn Ask, name: &str) -> Result<Host, Error> {
-    let header = match device(ask, name)? {
-        Some((_, 1 | 772)) => 14,
-        _ => 0,
-    };
-    Ok(Host { header, ..Host::default() })
+fn with_header(kind: Option<u16>) -> Host {
+    Host { header: if matches!(kind, Some(1 | 772)) { 14 } else { 0 }, ..Host::default() }
+}
+
+/// What the translation must know about an interface of this host. `None` if there is none of this
+/// name, or the kernel does not say. It needs no rights.
+pub fn host_of(name: &str) -> Option<Host> {
+    let (_, kind) = device(&mut open().ok()?, name).ok()??;
+    Some(with_header(Some(kind)))
 }

@@ -105,6 +105,7 @@ fn filter() -> Filter {
         protocol: Protocol::All,
         matches: Match::U32 { keys, mark: None, indev: None },
         to: Target::Class(Side::Two.place().parent),
+        table: 0,
         rule: None,
     }
 }

@@ -53,6 +53,15 @@ impl Ask for Faulty {
     }
 }
 
+/// By linux/if_arp.h: Ethernet 1, PPP 512, loopback 772, no header 65534 (tun, WireGuard).
+#[test]
+fn the_kernel_counts_the_header_of_ethernet_only() {
+    let header = |kind: u16| super::with_header(Some(kind)).header;
+    assert_eq!([1, 772, 512, 65_534].map(header), [14, 14, 0, 0]);
+    assert_eq!(super::host_of("lo").map(|host| host.header), Some(14));
+    assert_eq!(super::host_of("altqnone0"), None);
+}
+
 fn link(words: &str) -> Link {
     let text = format!("link wan {{ device eth0  rate 10Mbit/s  scheduler htb  {words} }}");
     let policy = parse_str(&text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));

@@ -143,12 +143,10 @@ fn unseen(name: &str, port: bool, firewall: Option<Firewall>) -> Option<String> 
 
 /// True if super-packets stay whole on a link. If the rate adapts, its lowest rate decides, because
 /// it may be reached at any time and nobody segments super-packets later. Where a class has a meter
-/// none stays whole: each packet on the wire has its own colour (RFC 2697 3, RFC 2698 3).
+/// none stays whole: each packet on the wire has its own colour.
 fn whole(link: &Link) -> bool {
-    // Every meter has the word, but those that treat all packets alike.
-    let mut words = link.spec.classes.iter().flat_map(|class| class.settings.iter());
-    let metered = words.any(|(word, _)| word.starts_with("meter ") && word.ends_with(" cir"));
-    !metered && link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
+    let coloured = link.spec.classes.iter().any(|class| shaper::colours_packets(&class.settings));
+    !coloured && link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.from) >= WHOLE
 }
 
 /// What only a new start can change from one link to another, in addition to what holds for all

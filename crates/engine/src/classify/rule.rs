@@ -39,7 +39,7 @@ pub struct Rule {
 /// One condition of a rule: the field is, or is not, one of the values. [`Field::Src`],
 /// [`Field::Dst`] and [`Field::Host`] take addresses, all others numbers. A value of the wrong kind
 /// matches nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
     /// The field.
     pub field: Field,
@@ -92,7 +92,7 @@ pub enum Field {
 }
 
 /// The values of a term.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Values {
     /// Addresses under a mask.
     Addresses(Vec<Address>),

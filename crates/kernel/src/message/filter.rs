@@ -34,13 +34,18 @@ pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
         Match::Mark { .. } => (1, 4),
     };
     writer.nest(TCA_OPTIONS, |writer| {
+        // TCA_U32_HASH and TCA_U32_LINK
+        if filter.table != 0 {
+            writer.attribute_u32(2, table(filter.table).0);
+        }
         match filter.to {
             Target::Class(handle) => writer.attribute_u32(class, handle.0),
+            Target::Table(number) => writer.attribute_u32(3, table(number).0),
             Target::Drop => action(writer, act, "gact", |writer| writer.attribute(2, &general(SHOT))),
         }
         match &filter.matches {
             Match::U32 { keys, mark, indev } => {
-                writer.attribute(5, &selector(keys));
+                writer.attribute(5, &selector(keys, !matches!(filter.to, Target::Table(_))));
                 if let Some((value, mask)) = mark {
                     // struct tc_u32_mark
                     let words = [*value, *mask, 0];
@@ -57,16 +62,42 @@ pub fn new_filter(device: u32, filter: &Filter) -> Vec<u8> {
     writer.done()
 }
 
+/// The handle of a table of u32: its number in the upper 12 bits (`TC_U32_HTID`).
+const fn table(number: u16) -> Handle {
+    Handle((number as u32) << 20)
+}
+
+/// Makes the table in which a filter stands, with one place (`TCA_U32_DIVISOR`): its filters are
+/// tried one after the other. `None` for a filter that stands in none.
+pub fn new_table(device: u32, filter: &Filter) -> Option<Vec<u8>> {
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    let info = info(filter.prio, filter.protocol);
+    let mut writer = Writer::tc(RTM_NEWTFILTER, flags, device, table(filter.table), filter.parent, info);
+    writer.attribute_text(TCA_KIND, "u32");
+    writer.nest(TCA_OPTIONS, |writer| writer.attribute_u32(4, 1));
+    (filter.table != 0).then(|| writer.done())
+}
+
+/// The number of the table in which a filter stands that was found or sent; 0 for one that the
+/// kernel tries by itself. Its own tables have numbers from 0x800 on.
+pub fn table_of(kind: &str, options: &[u8]) -> u16 {
+    // TCA_U32_HASH
+    let hash = Attributes(options).value(2).filter(|_| kind == "u32").and_then(|hash| u32_at(hash, 0));
+    let number = hash.map_or(0, |hash| (hash >> 20) as u16);
+    if number <= Filter::TABLES { number } else { 0 }
+}
+
 /// Deletes all filters of a qdisc that have this priority.
 pub fn delete_filters(device: u32, qdisc: Handle, prio: u16, protocol: Protocol) -> Vec<u8> {
     let info = info(prio, protocol);
     Writer::tc(RTM_DELTFILTER, NLM_F_ACK, device, Handle::default(), qdisc, info).done()
 }
 
-/// `struct tc_u32_sel`: flags (TC_U32_TERMINAL), shift, number of keys, and fields for headers at
-/// variable offsets, which are not used; then a `struct tc_u32_key` for each key.
-fn selector(keys: &[Key]) -> Vec<u8> {
-    let mut bytes = vec![1, 0, keys.len().min(255) as u8, 0];
+/// `struct tc_u32_sel`: flags (TC_U32_TERMINAL, unless the filter leads to a table), shift, number
+/// of keys, and fields for headers at variable offsets, which are not used; then a
+/// `struct tc_u32_key` for each key.
+fn selector(keys: &[Key], terminal: bool) -> Vec<u8> {
+    let mut bytes = vec![u8::from(terminal), 0, keys.len().min(255) as u8, 0];
     bytes.resize(16, 0);
     for key in keys.iter().take(255) {
         bytes.extend(key.mask.to_be_bytes());
@@ -102,7 +133,7 @@ pub fn redirect(device: u32, to: u32) -> Vec<u8> {
     let mut writer = Writer::tc(RTM_NEWTFILTER, flags, device, Handle::default(), INGRESS, info);
     writer.attribute_text(TCA_KIND, "u32");
     writer.nest(TCA_OPTIONS, |writer| {
-        writer.attribute(5, &selector(&[Key { offset: 0, value: 0, mask: 0 }]));
+        writer.attribute(5, &selector(&[Key { offset: 0, value: 0, mask: 0 }], true));
         // TCA_U32_ACT
         action(writer, 7, "mirred", |writer| {
             // struct tc_mirred: TCA_EGRESS_REDIR and the device.
@@ -193,7 +224,7 @@ mod tests {
     use crate::tree::Key;
 
     fn filter(matches: Match, protocol: Protocol, to: Target) -> Filter {
-        Filter { parent: Handle::new(1, 0), prio: 3, protocol, matches, to, rule: None }
+        Filter { parent: Handle::new(1, 0), prio: 3, protocol, matches, to, table: 0, rule: None }
     }
 
     /// Laid out by hand from linux/pkt_cls.h for `tc filter add dev IF parent 1: protocol ip prio 3
@@ -213,6 +244,40 @@ mod tests {
         wanted.extend([36, 0, 5, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         wanted.extend([0xff, 0xff, 0xff, 0xff, 10, 0, 0, 1, 12, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(found, wanted);
+    }
+
+    /// Laid out by hand for `tc filter add dev IF parent 1: protocol ip prio 3 handle 2: u32
+    /// divisor 1`, `… u32 ht 2: match u32 0x50 0xffff at 20 flowid 1:2` and `… u32 match u32
+    /// 0x00060000 0x00ff0000 at 8 link 2:`.
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_table_what_stands_in_it_and_what_leads_to_it() {
+        let of = |key: Key, to: Target, table: u16| Filter {
+            table,
+            ..filter(Match::U32 { keys: vec![key], mark: None, indev: None }, Protocol::Ip, to)
+        };
+        let inside = of(Key { offset: 20, value: 80, mask: 0xffff }, Target::Class(Handle::new(1, 2)), 2);
+        let made = new_table(7, &inside).unwrap();
+        // The handle, and TCA_OPTIONS with TCA_U32_DIVISOR.
+        assert_eq!(made[24..28], [0, 0, 0x20, 0]);
+        assert_eq!(made[44..], [12, 0, 2, 0, 8, 0, 4, 0, 1, 0, 0, 0]);
+        let found = new_filter(7, &inside);
+        let mut wanted = vec![56, 0, 2, 0, 8, 0, 2, 0, 0, 0, 0x20, 0, 8, 0, 1, 0, 2, 0, 1, 0];
+        wanted.extend([36, 0, 5, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        wanted.extend([0, 0, 0xff, 0xff, 0, 0, 0, 80, 20, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(found[44..], wanted);
+        // Not terminal: where nothing in the table matches, the next filter is tried.
+        let guard = of(Key { offset: 8, value: 0x0006_0000, mask: 0x00ff_0000 }, Target::Table(2), 0);
+        let found = new_filter(7, &guard);
+        let mut wanted = vec![48, 0, 2, 0, 8, 0, 3, 0, 0, 0, 0x20, 0];
+        wanted.extend([36, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        wanted.extend([0, 0xff, 0, 0, 0, 6, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(found[44..], wanted);
+        assert_eq!(new_table(7, &guard), None);
+        let table = |request: &[u8]| table_of("u32", &crate::message::sent(request).unwrap().1.options);
+        assert_eq!([table(&new_filter(7, &inside)), table(&found)], [2, 0]);
+        // The kernel shows its own table, 800:, for filters that stand in none.
+        assert_eq!(table_of("u32", &[8, 0, 2, 0, 0, 0, 0, 0x80]), 0);
     }
 
     #[cfg(target_endian = "little")]

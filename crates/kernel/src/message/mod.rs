@@ -14,7 +14,7 @@ mod read;
 mod route;
 mod words;
 
-pub use filter::{delete_filters, new_filter, redirect, redirected};
+pub use filter::{delete_filters, new_filter, new_table, redirect, redirected, table_of};
 pub use qdisc::{change_class, change_qdisc, delete_qdisc, ingress_qdisc, new_class, new_qdisc, restore_class};
 pub use read::{Counters, Found, Message, Messages, sent};
 pub use route::{Own, Way, get_addresses, get_route};

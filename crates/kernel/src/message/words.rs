@@ -304,8 +304,8 @@ pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
     })
 }
 
-/// Whether the options are those of a filter that leads to a class or has an action. The kernel
-/// also shows entries for priorities and hash tables.
+/// Whether the options are those of a filter that leads to a class or to a table, or has an action.
+/// The kernel also shows entries for priorities and for the tables themselves.
 pub fn leads(kind: &str, options: &[u8]) -> bool {
     let action = match kind {
         "u32" => 7,
@@ -313,7 +313,9 @@ pub fn leads(kind: &str, options: &[u8]) -> bool {
         "matchall" => 2,
         _ => 3,
     };
-    Attributes(options).any(|(of, _)| of == 1 || of == action)
+    // TCA_U32_LINK
+    let table = |of: u16| kind == "u32" && of == 3;
+    Attributes(options).any(|(of, _)| of == 1 || of == action || table(of))
 }
 
 /// Whether the given parts of attributes (type, first byte, byte after the last) are the same. Only

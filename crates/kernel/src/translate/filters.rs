@@ -7,10 +7,10 @@
 //! (lengths, marks with other fields, SPI, flow labels, masks with gaps), and for everything if the
 //! kernel has no flower.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::Host;
 use super::condition::{AH, Condition, Family, prefixes};
+use super::{Host, tables};
 use crate::handle::Handle;
 use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
 
@@ -197,8 +197,28 @@ fn u32_matches(condition: &Condition, family: Family) -> Vec<Match> {
     all.into_iter().map(match_of).collect()
 }
 
+/// The filters of one rule in the order that needs the fewest priorities: those that can share one
+/// follow each other. A packet is compared with each priority in turn. All filters of a rule lead
+/// to one class, so it does not matter which of them is tried first.
+pub fn gathered(found: Vec<(Protocol, Match)>) -> Vec<(Protocol, Match)> {
+    let mut groups: Vec<Vec<(Protocol, Match)>> = Vec::new();
+    let mut places = HashMap::new();
+    for (protocol, matches) in found {
+        let shape = shape(&matches);
+        let place = match shape {
+            Shape::Alone => groups.len(),
+            _ => *places.entry((protocol, shape)).or_insert(groups.len()),
+        };
+        if place == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[place].push((protocol, matches));
+    }
+    groups.into_iter().flatten().collect()
+}
+
 /// What filters of one priority have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Shape {
     U32,
     /// The mask.
@@ -272,13 +292,13 @@ impl Filters {
         if let Some(open) = self.open.iter_mut().find(|(open, ..)| *open == protocol) {
             open.3 += 1;
         }
-        self.filters.push(Filter { parent: self.parent, prio, protocol, matches, to, rule });
+        self.filters.push(Filter { parent: self.parent, prio, protocol, matches, to, table: 0, rule });
         Ok(())
     }
 
     /// All filters.
     pub fn done(self) -> Vec<Filter> {
-        self.filters
+        tables::in_tables(self.filters)
     }
 }
 
@@ -382,6 +402,45 @@ mod tests {
         // IPv4 and IPv6 exclude each other, so the priorities of both stay open.
         let dscp = Condition { tos: Some((0xb8, 0xfc)), ..Condition::default() };
         let other = Condition { tos: Some((0x88, 0xfc)), ..Condition::default() };
-        assert_eq!(numbers(&[dscp, other]), [1, 2, 1, 2]);
+        // The list is in the order of the priorities, IPv4's first.
+        assert_eq!(numbers(&[dscp, other]), [1, 1, 2, 2]);
+    }
+
+    /// By hand: a rule about a port at either end needs one table for the source and one for the
+    /// destination, of IPv4 and of IPv6, however many ports and protocols it names. In the order in
+    /// which they are written each of its 24 filters would have a priority of its own.
+    #[test]
+    fn filters_of_a_rule_share_numbers_whatever_their_order() {
+        let mut found = Vec::new();
+        for port in [5001, 5003] {
+            for proto in [6, 17, 132] {
+                let of = Condition { proto: Some(proto), ..Condition::default() };
+                for condition in [
+                    Condition { sport: Some((port, port)), ..of.clone() },
+                    Condition { dport: Some((port, port)), ..of },
+                ] {
+                    found.extend(matches(&condition, &Host::default()).unwrap());
+                }
+            }
+        }
+        let count = |found: Vec<(Protocol, Match)>| {
+            let mut filters = Filters::new(Handle::new(1, 0));
+            for (protocol, matches) in found {
+                filters.add(protocol, matches, Target::Drop, None).unwrap();
+            }
+            let filters = filters.done();
+            (filters.len(), filters.iter().map(|filter| filter.prio).collect::<HashSet<_>>().len())
+        };
+        assert_eq!([count(found.clone()), count(gathered(found))], [(24, 24), (24, 4)]);
+    }
+
+    /// Ranges of ports are compared in order, so each has a priority of its own, and none is lost.
+    #[test]
+    fn what_shares_no_number_is_kept() {
+        let range = |from| Condition { proto: Some(6), dport: Some((from, from + 9)), ..Condition::default() };
+        let found: Vec<_> =
+            [range(10), range(30)].iter().flat_map(|range| matches(range, &Host::default()).unwrap()).collect();
+        let kept = gathered(found.clone());
+        assert_eq!(kept, found);
     }
 }

@@ -2,6 +2,7 @@
 //! (tc-htb(8), net/sched/sch_htb.c).
 
 use altq_engine::schedule::htb::words::{self, Defaults, Words};
+use altq_engine::shape::pacer::SEEN_LATE;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::Rate;
 
@@ -31,7 +32,12 @@ impl Builder<'_> {
     fn htb_link(&mut self, handle: Handle, charged: Charged) -> Class {
         let (spec, defaults) = (&self.link.spec, self.htb_defaults());
         let burst = match spec.regulator {
-            Regulator::Auto | Regulator::None => defaults.burst(spec.rate),
+            // As much as altq's own paths send at once after an idle time. With the burst of one
+            // packet that tc takes by itself, htb loses what its timer is late: at 10 Gbit/s a
+            // packet takes 1.2 us.
+            Regulator::Auto | Regulator::None => {
+                spec.rate.bytes_in(SEEN_LATE).saturating_add(defaults.burst(spec.rate))
+            }
             _ => spec.regulator.depth(spec.rate, spec.mtu, spec.timer).map_or(0, u64::from).max(defaults.packet),
         };
         let rate = self.bytes_s(self.link.spec.rate);

@@ -17,6 +17,7 @@ mod given;
 mod hfsc;
 mod htb;
 mod queues;
+mod tables;
 
 use std::collections::HashMap;
 
@@ -180,7 +181,7 @@ impl<'a> Builder<'a> {
                 for condition in conditions {
                     found.extend(filters::matches(&condition, host)?);
                 }
-                Ok(found)
+                Ok(filters::gathered(found))
             });
             match found {
                 Ok(found) => builder.rules.push((number, rule.class, found)),

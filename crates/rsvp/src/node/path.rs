@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::counters::Refusal;
 use super::event::{Arrived, Event};
-use super::state::{LOCAL, Phop, Psb};
+use super::state::{LOCAL, Phop, Psb, carries_too_much};
 use super::timing::{Timer, clamp, lifetime, spread};
 use super::world::{Route, World};
 use super::{Node, State};
@@ -14,10 +14,6 @@ use crate::wire::{
 
 /// The refresh period where no interface says one, milliseconds.
 const DEFAULT_REFRESH_MS: u32 = 30_000;
-
-/// The most bytes of POLICY_DATA and unknown objects that a Path may carry along: they are kept as
-/// long as its state.
-const MOST_PASSED_ON: usize = 4096;
 
 /// The most words of an ADSPEC. One with guaranteed service has 19 (RFC 2210 3.3).
 const MOST_ADSPEC: usize = 128;
@@ -105,8 +101,8 @@ impl Node {
             self.refuse_path(arrived.interface, path, code::TRAFFIC_CONTROL, traffic::BAD_TSPEC);
             return Err(Refusal::Values);
         }
-        let passed_on: usize = path.passed_on.iter().map(|object| 4 + object.body.len()).sum();
-        if passed_on > MOST_PASSED_ON || path.adspec.as_ref().is_some_and(|adspec| adspec.words() > MOST_ADSPEC) {
+        let long_adspec = path.adspec.as_ref().is_some_and(|adspec| adspec.words() > MOST_ADSPEC);
+        if long_adspec || carries_too_much(&path.passed_on) {
             self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
             return Err(Refusal::Limit);
         }
@@ -226,7 +222,7 @@ impl Node {
             self.counters.refuse(Refusal::Ttl);
             return;
         }
-        let offer = world.admission.offer(interface.id);
+        let offer = world.admission.offer(interface.id, &psb.tspec);
         let hop_offer = HopOffer { bandwidth: offer.bandwidth, latency_us: offer.latency_us, mtu: interface.mtu };
         let adspec = psb.adspec.clone().map(|mut adspec| {
             adspec.pass(hop_offer, psb.gap);

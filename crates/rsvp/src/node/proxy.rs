@@ -1,6 +1,8 @@
 //! Proxies: this node speaks RSVP in place of hosts that do not (RFC 5945). Triggered by a Path
 //! ([`super::Config::receiver_proxy`]), or by an application, through the calls here.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::counters::Refusal;
@@ -161,8 +163,9 @@ impl Node {
         }
         for filters in groups {
             let key = here(&session, style, &filters);
+            let wanted = Wanted { style, filters, tspec, passed_on: Arc::default() };
             // Nothing is asked of traffic control here, so this is never refused.
-            let made = self.request(now, world, session, key, (Wanted { style, filters, tspec }, 0));
+            let made = self.request(now, world, session, key, (wanted, 0));
             if let (Ok(()), Some(rsb)) = (made, self.local_request(&session, &key)) {
                 rsb.confirm = confirm;
                 rsb.by_application = true;
@@ -220,7 +223,7 @@ impl Node {
             let carries = psb.adspec.as_ref().and_then(|adspec| adspec.word(service::GENERAL, parameter::MTU));
             let max_packet = psb.tspec.max_packet.min(carries.unwrap_or(u32::MAX)).max(psb.tspec.min_unit);
             let tspec = Tspec { max_packet, ..psb.tspec };
-            let wanted = Wanted { style: Style::Fixed, filters: vec![sender], tspec };
+            let wanted = Wanted { style: Style::Fixed, filters: vec![sender], tspec, passed_on: Arc::default() };
             // Nothing is asked of traffic control here, so this is never refused.
             let _never_refused = self.request(now, world, session, key, (wanted, 0));
         }

@@ -1,18 +1,19 @@
 //! Resv messages (RFC 2205 3.1.4, RFC 2209).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::Node;
 use super::counters::Refusal;
 use super::event::Arrived;
 use super::install::NotInstalled;
-use super::state::{RsbKey, Wanted};
+use super::state::{RsbKey, Wanted, carries_too_much};
 use super::timing::{Timer, lifetime};
 use super::world::{Refused, World};
-use crate::wire::{Flow, Flowspec, Resv, Sender, Session, Style, Tspec, code};
+use crate::wire::{Flow, Flowspec, RawObject, Resv, Sender, Session, Style, Tspec, code};
 
 /// What the flow descriptors of a Resv have in common.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Asked {
     session: Session,
     interface: u32,
@@ -20,6 +21,7 @@ struct Asked {
     style: Style,
     confirm: Option<IpAddr>,
     lifetime: u64,
+    passed_on: Arc<[RawObject]>,
 }
 
 impl Node {
@@ -42,10 +44,11 @@ impl Node {
             style: resv.style,
             confirm: resv.confirm,
             lifetime: lifetime(resv.refresh_ms, self.config.limits.k),
+            passed_on: resv.passed_on.into(),
         };
-        // No session has so many senders. One answer is enough, or a single message would be
-        // answered by a thousand.
-        if resv.flows.len() > self.config.limits.senders {
+        // No session has so many senders, and no more objects are kept. One answer is enough, or a
+        // single message would be answered by a thousand.
+        if resv.flows.len() > self.config.limits.senders || carries_too_much(&asked.passed_on) {
             if let Some(flow) = resv.flows.into_iter().next() {
                 self.refuse_flow(&asked, flow, (code::SYSTEM, 0, 0));
             }
@@ -114,7 +117,7 @@ impl Node {
         filters.dedup();
         let filter = if asked.style == Style::Fixed { filters.first().copied() } else { None };
         let key = RsbKey { interface: asked.interface, next_hop: asked.next_hop, filter };
-        let wanted = Wanted { style: asked.style, filters, tspec };
+        let wanted = Wanted { style: asked.style, filters, tspec, passed_on: Arc::clone(&asked.passed_on) };
         let session = asked.session;
         let state = self.sessions.get(&session);
         let before = state.and_then(|state| state.requests.get(&key));

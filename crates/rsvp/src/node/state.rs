@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::world::Police;
 use crate::wire::{Adspec, Flow, Flowspec, RawObject, Sender, Style, Tspec};
@@ -9,6 +10,15 @@ use crate::wire::{Adspec, Flow, Flowspec, RawObject, Sender, Style, Tspec};
 /// In place of an interface's number: this node itself. A sender here has it as previous hop, a
 /// receiver here as next hop.
 pub(super) const LOCAL: u32 = 0;
+
+/// The most bytes of POLICY_DATA and unknown objects that a Path or a Resv may carry along, and
+/// that go upstream in one Resv: they are kept as long as the message's state.
+pub(super) const MOST_PASSED_ON: usize = 4096;
+
+/// Whether a message carries more objects along than are kept.
+pub(super) fn carries_too_much(objects: &[RawObject]) -> bool {
+    objects.iter().map(RawObject::size).sum::<usize>() > MOST_PASSED_ON
+}
 
 /// The previous hop of a path: where Resvs for its sender go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +83,8 @@ pub(super) struct Wanted {
     pub(super) filters: Vec<Sender>,
     /// Controlled load.
     pub(super) tspec: Tspec,
+    /// POLICY_DATA and unknown objects that go upstream. All requests of one Resv share them.
+    pub(super) passed_on: Arc<[RawObject]>,
 }
 
 impl Wanted {
@@ -118,10 +130,12 @@ pub(super) struct Installed {
 }
 
 /// What was sent to a previous hop.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Upstream {
     pub(super) style: Style,
     pub(super) flows: Vec<Flow>,
+    /// POLICY_DATA and unknown objects of the requests.
+    pub(super) passed_on: Vec<RawObject>,
 }
 
 /// A request that was refused upstream (BSB).

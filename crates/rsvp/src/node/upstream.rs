@@ -1,19 +1,28 @@
 //! What is asked of previous hops (RFC 2209, RESV REFRESH): for each of them the merge of what
 //! is reserved here for its senders, when it changes and then again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Node;
 use super::event::Event;
-use super::state::{LOCAL, Phop, RsbKey, State, Upstream};
+use super::state::{LOCAL, MOST_PASSED_ON, Phop, RsbKey, State, Upstream};
 use super::timing::{Timer, clamp, spread};
 use super::world::World;
 use crate::merge;
-use crate::wire::{Flow, Flowspec, Hop, Message, Resv, ResvTear, Sender, Session, Style, Tspec};
+use crate::wire::{Flow, Flowspec, Hop, Message, RawObject, Resv, ResvTear, Sender, Session, Style, Tspec};
 
 /// The most flow descriptors of a Resv in FF. More go in several messages, so that none becomes
 /// larger than an Ethernet frame: 16 of 60 bytes (IPv6) and about 150 bytes beside.
 pub(super) const FLOWS: usize = 16;
+
+/// The most bytes of a Resv beside its flow descriptors and what it carries along, with the IP
+/// header and INTEGRITY: 224 with IPv6 and SHA-512.
+const AROUND: usize = 224;
+
+/// The bytes of a flow descriptor with so many senders of IPv6.
+fn descriptor(flow: &Flow) -> usize {
+    36 + 24 * flow.filters.len()
+}
 
 /// The merge of all requests for a sender, without those that are blockaded (RFC 2205 3.5).
 fn merged(state: &State, sender: &Sender) -> Option<Tspec> {
@@ -32,7 +41,8 @@ fn wanted(state: &State) -> BTreeMap<Phop, Upstream> {
         let Some(tspec) = merged(state, sender) else {
             continue;
         };
-        let upstream = all.entry(psb.previous).or_insert_with(|| Upstream { style, flows: Vec::new() });
+        let nothing = || Upstream { style, flows: Vec::new(), passed_on: Vec::new() };
+        let upstream = all.entry(psb.previous).or_insert_with(nothing);
         match upstream.flows.last_mut() {
             Some(flow) if style != Style::Fixed => {
                 // A reservation that senders share is the largest of what is asked for each.
@@ -44,7 +54,28 @@ fn wanted(state: &State) -> BTreeMap<Phop, Upstream> {
             _ => upstream.flows.push(Flow { flowspec: Flowspec::ControlledLoad(tspec), filters: vec![*sender] }),
         }
     }
+    for upstream in all.values_mut() {
+        upstream.passed_on = union(state, &senders(&upstream.flows));
+    }
     all
+}
+
+/// POLICY_DATA and unknown objects of the requests for any of these senders, each one once (RFC
+/// 2205 3.10). What would make a Resv too long is left out.
+fn union(state: &State, asked: &[Sender]) -> Vec<RawObject> {
+    let mut objects: BTreeSet<&RawObject> = BTreeSet::new();
+    let mut bytes = 0;
+    for wanted in state.requests.values().map(|rsb| &rsb.wanted) {
+        if wanted.passed_on.is_empty() || !wanted.filters.iter().any(|sender| asked.contains(sender)) {
+            continue;
+        }
+        for object in wanted.passed_on.iter() {
+            if bytes + object.size() <= MOST_PASSED_ON && objects.insert(object) {
+                bytes += object.size();
+            }
+        }
+    }
+    objects.into_iter().cloned().collect()
 }
 
 impl Node {
@@ -69,9 +100,7 @@ impl Node {
                 tears.push((*phop, upstream.style, gone));
             }
         }
-        let is_new = |phop: &Phop, upstream: &Upstream| {
-            before.get(phop).is_none_or(|old| old.style != upstream.style || old.flows != upstream.flows)
-        };
+        let is_new = |phop: &Phop, upstream: &Upstream| before.get(phop).is_none_or(|old| old != upstream);
         let new = wanted.iter().filter(|(phop, upstream)| is_new(phop, upstream));
         let new: Vec<Phop> = new.map(|(phop, _)| *phop).collect();
         let ended: Vec<Phop> = before.keys().filter(|phop| !wanted.contains_key(*phop)).copied().collect();
@@ -93,12 +122,12 @@ impl Node {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
         };
-        let Some(upstream) = state.upstream.get(&phop).cloned() else {
+        let Some(Upstream { style, flows, mut passed_on }) = state.upstream.get(&phop).cloned() else {
             return;
         };
         // RFC 2205 2.6: a wish for a confirmation goes with the request upstream, once.
         let mut confirm = None;
-        let asked = senders(&upstream.flows);
+        let asked = senders(&flows);
         for rsb in state.requests.values_mut() {
             let is_asked = rsb.wanted.filters.iter().any(|sender| asked.contains(sender));
             // A message has room for one wish; requests with the same one go with it.
@@ -110,10 +139,20 @@ impl Node {
         let refresh_ms = interface.map_or(30_000, |interface| clamp(interface.refresh_ms));
         let at = now.saturating_add(spread(refresh_ms, (world.random)()));
         self.timers.set(Timer::ResvRefresh(session, phop), at);
-        let Some(own) = interface.and_then(|interface| interface.own(phop.address)) else {
+        let at = interface.and_then(|interface| Some((interface.own(phop.address)?, interface.mtu)));
+        let Some((own, mtu)) = at else {
             return;
         };
-        for flows in upstream.flows.chunks(FLOWS) {
+        // A message longer than the MTU is not sent, and what is reserved matters more than what is
+        // carried along.
+        let longest = flows.iter().map(descriptor).max().unwrap_or(1);
+        let mut room = (mtu as usize).saturating_sub(AROUND + longest);
+        passed_on.retain(|object| {
+            let fits = object.size() <= room;
+            room -= if fits { object.size() } else { 0 };
+            fits
+        });
+        for flows in flows.chunks((1 + room / longest).min(FLOWS)) {
             let message = Message::Resv(Resv {
                 session,
                 // The handle is the previous hop's own (RFC 2205 A.2).
@@ -121,9 +160,9 @@ impl Node {
                 refresh_ms,
                 confirm,
                 scope: Vec::new(),
-                style: upstream.style,
+                style,
                 flows: flows.to_vec(),
-                passed_on: Vec::new(),
+                passed_on: passed_on.clone(),
             });
             self.send(phop.interface, phop.address, &message);
         }

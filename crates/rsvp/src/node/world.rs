@@ -177,7 +177,7 @@ impl Refused {
 /// What this hop could give to a new reservation, for Adspecs (RFC 2215 3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offer {
-    /// Bandwidth that fits now, bytes per second.
+    /// Bandwidth that fits now, bytes of IP per second (RFC 2215 3.3).
     pub bandwidth: f32,
     /// The least latency, microseconds; `wire::LATENCY_UNKNOWN` if it is not known.
     pub latency_us: u32,
@@ -206,6 +206,6 @@ pub trait Admission {
     /// Takes a reservation away. It is not an error that there is none.
     fn del(&mut self, now: u64, key: &str);
 
-    /// What could be reserved on an interface.
-    fn offer(&mut self, interface: u32) -> Offer;
+    /// What could be reserved on an interface for a sender with these sizes of packets.
+    fn offer(&mut self, interface: u32, sender: &Tspec) -> Offer;
 }

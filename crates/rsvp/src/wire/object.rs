@@ -89,7 +89,7 @@ impl Unknown {
 }
 
 /// An object as it came: POLICY_DATA, and unknown objects that are passed on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RawObject {
     /// Its class number.
     pub class: u8,
@@ -97,6 +97,13 @@ pub struct RawObject {
     pub ctype: u8,
     /// What follows its header of 4 bytes.
     pub body: Vec<u8>,
+}
+
+impl RawObject {
+    /// Its bytes in a message, with its header.
+    pub(crate) fn size(&self) -> usize {
+        4 + self.body.len()
+    }
 }
 
 /// An object within a message.

@@ -128,7 +128,7 @@ impl Admission for Ledger {
         self.held.remove(key);
     }
 
-    fn offer(&mut self, interface: u32) -> Offer {
+    fn offer(&mut self, interface: u32, _: &Tspec) -> Offer {
         let left = (self.capacity - self.total(interface)).max(0.0);
         Offer { bandwidth: left as f32, latency_us: 100 }
     }

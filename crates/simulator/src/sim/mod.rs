@@ -10,6 +10,7 @@ mod autorate;
 mod capture;
 mod carry;
 mod change;
+mod contradicted;
 mod csma;
 mod events;
 mod fifo;
@@ -250,7 +251,9 @@ fn check(case: &Case, seed: u64) -> Result<(), SimError> {
         case.columns.iter().map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;
     let (captures, ..) = captures(case)?;
     for (column, policy) in policies.iter().filter(|(column, _)| case.elsewhere(column, Place::Sim).is_none()) {
-        World::new(case, column, policy, &captures, seed, false)?.rehearse()?;
+        let mut world = World::new(case, column, policy, &captures, seed, false)?;
+        world.compare_classes()?;
+        world.rehearse()?;
     }
     Ok(())
 }

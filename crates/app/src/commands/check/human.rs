@@ -115,12 +115,15 @@ fn path_report(out: &mut String, link: &Link, path: Path) -> std::fmt::Result {
     let fits = altq_kernel::fits(link);
     let why = match (link.written_path, &fits) {
         (Some(_), _) => "as the policy says".to_owned(),
-        (None, Ok(_)) => "keeps every word; the kernel could execute this link as well (`path kernel`)".to_owned(),
+        (None, Ok(_)) => "altq shapes this link itself; the kernel could as well (`path kernel`)".to_owned(),
         (None, Err(errors)) => {
             let first = errors.first().map_or("", |error| error.message.as_str());
-            let more =
-                if errors.len() > 1 { format!(", and {} more reasons", errors.len() - 1) } else { String::new() };
-            format!("keeps every word; the kernel cannot execute this link: {first}{more}")
+            let others = match errors.len() {
+                0 | 1 => String::new(),
+                2 => " (and for another reason)".to_owned(),
+                count => format!(" (and for {} other reasons)", count - 1),
+            };
+            format!("altq shapes this link itself; `path kernel` is not possible: {first}{others}")
         }
     };
     writeln!(out, "  path       {}: {why}", path.name())?;

@@ -7,6 +7,7 @@ use altq_control::document::Status;
 use altq_control::request::change::History;
 use altq_control::{Code, Fault};
 use altq_engine::units::SECOND;
+use altq_monitor::history::QUARTER;
 use altq_pages::html;
 use altq_pages::recorded::{Change, Link, Recorded};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,10 @@ use crate::socket::{ask, fail};
 
 /// The heading where nobody gives another one.
 const TITLE: &str = "What altq did";
+
+/// For so long, in seconds, delays may be those of promises that are no more: a slice is as long at
+/// most.
+const SLICE_S: u64 = QUARTER as u64;
 
 /// What is asked of the control socket.
 #[derive(Serialize)]
@@ -54,26 +59,38 @@ fn recorded(args: &Args, client: &mut Client, seconds: u64) -> Result<Recorded, 
     };
     let mut links = Vec::with_capacity(names.len());
     for name in &names {
-        links.push(link(client, name, seconds)?);
+        // What the link's rate was just before this time matters as well.
+        links.push(link(client, name, seconds.saturating_add(SLICE_S))?);
+    }
+    let to = links.iter().map(|link| link.now).max().unwrap_or(0);
+    let from = to.saturating_sub(seconds.saturating_mul(SECOND));
+    for link in &mut links {
+        link.slices.retain(|slice| slice.end > from);
     }
     if links.iter().all(|link| link.slices.is_empty()) {
         return Err(Fault::new(Code::Failed, "nothing is known of this time").help("ask again in a second"));
     }
-    let to = links.iter().map(|link| link.now).max().unwrap_or(0);
-    let from = to.saturating_sub(seconds.saturating_mul(SECOND));
     let mut notes = Vec::new();
-    let changes = match ask::<History>(client, "history", &NoFields {}) {
-        Ok(history) => {
-            let within = |entry: &Entry| (from..=to).contains(&entry.unix_ns);
-            history.changes.into_iter().filter(within).map(change).collect()
-        }
+    let entries = match ask::<History>(client, "history", &NoFields {}) {
+        Ok(history) => history.changes,
         Err(fault) => {
             notes.push(format!("What was changed of the policy is not known: {fault}."));
             Vec::new()
         }
     };
+    let altered = altered(&entries, from, to);
+    let within = |entry: &Entry| (from..=to).contains(&entry.unix_ns);
+    let changes = entries.into_iter().filter(within).map(change).collect();
     let (command, version) = (command_line(), env!("CARGO_PKG_VERSION").to_owned());
-    Ok(Recorded { links, changes, from, to, notes, command, version })
+    Ok(Recorded { links, changes, altered, from, to, notes, command, version })
+}
+
+/// When promises may have been changed last, if that matters from `from` on. A confirmation changes
+/// none.
+fn altered(entries: &[Entry], from: u64, to: u64) -> Option<u64> {
+    let least = from.saturating_sub(SLICE_S.saturating_mul(SECOND));
+    let times = entries.iter().filter(|entry| entry.what != What::Confirmed).map(|entry| entry.unix_ns);
+    times.filter(|at| (least..=to).contains(at)).max()
 }
 
 /// What is kept of a link, in as many answers as it takes.
@@ -102,7 +119,6 @@ fn change(entry: Entry) -> Change {
         by: by.uid.map(user).unwrap_or_default(),
         lines,
         more,
-        alters: what != What::Confirmed,
     }
 }
 
@@ -132,9 +148,28 @@ mod tests {
         };
         let applied = change(entry(What::Applied, by, "/etc/p.altq"));
         assert_eq!((applied.what.as_str(), applied.by.as_str()), ("applied /etc/p.altq", "user 4000000001"));
-        assert_eq!((applied.lines.len(), applied.more, applied.alters), (1, 2, true));
-        // altq itself, and a confirmation, which changes nothing.
+        assert_eq!((applied.lines.len(), applied.more), (1, 2));
+        // altq itself.
         let confirmed = change(entry(What::Confirmed, By::default(), ""));
-        assert_eq!((confirmed.what.as_str(), confirmed.by.as_str(), confirmed.alters), ("confirmed", "", false));
+        assert_eq!((confirmed.what.as_str(), confirmed.by.as_str()), ("confirmed", ""));
+    }
+
+    #[test]
+    fn a_change_just_before_the_time_is_waited_out_as_well() {
+        let entry = |what, second: u64| Entry {
+            number: 3,
+            unix_ns: second * SECOND,
+            what,
+            by: By::default(),
+            name: String::new(),
+            lines: Vec::new(),
+            more: 0,
+        };
+        let last = |entries: &[Entry]| altered(entries, 1000 * SECOND, 2000 * SECOND).map(|at| at / SECOND);
+        assert_eq!(last(&[entry(What::Applied, 984), entry(What::Applied, 2001)]), None);
+        assert_eq!(last(&[entry(What::Applied, 984), entry(What::Edited, 986)]), Some(986));
+        // A confirmation changes nothing.
+        let changes = [entry(What::Edited, 986), entry(What::Reverted, 1500), entry(What::Confirmed, 1600)];
+        assert_eq!(last(&changes), Some(1500));
     }
 }

@@ -81,14 +81,16 @@ impl Answers {
     fn status(&mut self) -> Status {
         self.look();
         let looked = self.looked.as_ref().map(|(_, found)| found);
-        let live = self.live.lock();
+        let mut live = self.live.lock();
+        self.live.learn(&mut live);
+        let differ = live.drift();
         let since_s = self.live.since.elapsed().as_secs();
         let link = |name: &str| {
             let link = live.roster.link(name)?;
             let (path, state) = (path(link).to_owned(), state(link).to_owned());
             let mut drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
-            drift.extend(self.live.seen(name));
-            drift.extend(live.course.drift(name).cloned());
+            drift.extend(self.live.seen(name, &live.course));
+            drift.extend(differ.get(name).into_iter().flatten().cloned());
             drift.extend(live.set_beside(name));
             let name = name.to_owned();
             Some(match self.live.unshaped(&name) {
@@ -161,27 +163,8 @@ impl Answers {
 
     fn set_link(&mut self, name: &str, rate: Rate, peer: &Peer) -> Result<Changed, Fault> {
         let mut state = self.live.lock();
-        if let (Some(from), Some(start)) = (state.roster.link(name), state.started(name))
-            && from.spec.rate != rate
-        {
-            let mut to = Link::clone(&start);
-            to.spec.rate = rate;
-            fits(&start, &to, self.live.tuning)
-                .map_err(|what| Fault::refused(format!("only a new start can change this: {what}")))?;
-        }
         let before = state.roster.link(name).map(|link| link.spec.rate);
-        let changes = state.roster.set_rate(name, rate)?;
-        let changed = !changes.is_empty();
-        if let (true, Some(before), Some(link)) = (changed, before, by_kernel(&state, name))
-            && let Err(error) = self.live.replace(&link)
-        {
-            // The kernel keeps the old qdiscs, so the roster gets the old rate again.
-            state.roster.set_rate(name, before)?;
-            return Err(of_kernel(name, &error));
-        }
-        // This is done while the lock is held, so that the loops get all changes in the same order
-        // as the roster.
-        self.live.make(changes);
+        let changed = give_rate(&self.live, &mut state, name, rate)?;
         drop(state);
         if changed {
             let before = before.unwrap_or_default();
@@ -203,15 +186,25 @@ impl Answers {
 
     fn subscribers(&self, request: Request, peer: &Peer) -> Result<Report, Fault> {
         let mut state = self.live.lock();
-        let (what, (report, changes)) = match &request {
+        // Who has another address by now stays.
+        let (request, others) = match request {
+            Request::DeleteSubscribersAt { ids, addr } => {
+                let there = state.roster.at(&ids, addr);
+                let others = ids.len() - there.len();
+                (Request::DeleteSubscribers(there), others)
+            }
+            request => (request, 0),
+        };
+        let (what, (mut report, changes)) = match &request {
             // What the supervisor sends was there before.
-            Request::SetSubscribers(subscribers) if SUPERVISOR.get() == Some(&peer.pid) => {
+            Request::SetSubscribers(subscribers) if is_supervisor(peer) => {
                 ("set again", state.roster.set_again(subscribers.clone()))
             }
             Request::SetSubscribers(subscribers) => ("set", state.roster.set(subscribers.clone())),
             Request::DeleteSubscribers(ids) => ("gone", state.roster.delete(ids)),
             _ => return Err(Fault::usage("this is not about subscribers")),
         };
+        report.unchanged += others;
         let all = state.roster.len();
         self.live.make(changes);
         drop(state);
@@ -236,6 +229,7 @@ impl Answers {
 
 impl Service for Answers {
     fn answer(&mut self, request: Request, peer: &Peer) -> Result<Body, Fault> {
+        reservations::comes_in_time(&self.live, &request, peer)?;
         match request {
             Request::Status => document(&self.status()),
             Request::Stat { link, form } => self.stat(link, form),
@@ -280,6 +274,40 @@ pub fn note_supervisor() {
     if let Some(parent) = getppid() {
         let _ = SUPERVISOR.set(parent.as_raw_nonzero().get());
     }
+}
+
+/// True for the process that supervises this worker.
+pub fn is_supervisor(peer: &Peer) -> bool {
+    SUPERVISOR.get() == Some(&peer.pid)
+}
+
+/// Gives a link another rate. False if it has this rate already.
+///
+/// # Errors
+/// There is no such link, or it cannot have this rate. Then it keeps the one that it has.
+pub fn give_rate(live: &Live, state: &mut State, name: &str, rate: Rate) -> Result<bool, Fault> {
+    let before = state.roster.link(name).map(|link| link.spec.rate);
+    if before.is_some_and(|before| before != rate)
+        && let Some(start) = state.started(name)
+    {
+        let mut to = Link::clone(&start);
+        to.spec.rate = rate;
+        fits(&start, &to, live.tuning)
+            .map_err(|what| Fault::refused(format!("only a new start can change this: {what}")))?;
+    }
+    let changes = state.roster.set_rate(name, rate)?;
+    let changed = !changes.is_empty();
+    if let (true, Some(before), Some(link)) = (changed, before, by_kernel(state, name))
+        && let Err(error) = live.replace(&link)
+    {
+        // The kernel keeps the old qdiscs, so the roster gets the old rate again.
+        state.roster.set_rate(name, before)?;
+        return Err(of_kernel(name, &error));
+    }
+    // This is done while the lock is held, so that the loops get all changes in the same order as
+    // the roster.
+    live.make(changes);
+    Ok(changed)
 }
 
 /// A link, if the kernel executes it.

@@ -1,29 +1,32 @@
 //! Replaces the running policy by another one (docs/apply.md). `altq apply`, the commands that
 //! change one thing, SIGHUP, and taking a change back all do this.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+mod make;
+mod rates;
 
-use altq_config::{Language, Link, Path, Policy, differences, edit, print};
-use altq_control::change::{Answer, Ask, By, Guard, Text, What};
-use altq_control::journal::note;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use altq_config::{Language, Policy, edit, edit_of};
+use altq_control::change::{Answer, Ask, By, Entry, Guard, Text, What};
+use altq_control::document::Changed;
 use altq_control::reply::Body;
-use altq_control::request::change::{Applied, Apply, Change, History, Running, Safe};
+use altq_control::request::change::{Applied, Apply, Change, History, Running, Safe, hash};
 use altq_control::rights::Peer;
-use altq_control::{Code, Fault, Request};
-use altq_dataplane::fits;
-use altq_dataplane::kernel::Done;
+use altq_control::{Code, Fault};
 use altq_dataplane::stats::Snapshot;
 use altq_engine::units::{Nanos, SECOND};
 
 use super::answers::{document, who};
-use super::choose;
+use super::course::Course;
 use super::heart::Wire;
 use super::keep::{first_error, placed, policy_of};
 use super::live::{Live, State};
-use super::reservations::{carry_out, time};
+use super::reservations::time;
 use super::runs;
-use crate::commands::check::refused_by_kernel;
+use make::{carry, is_put_together, make, plan};
+pub use rates::rate_again;
+use rates::{keep_rates, rates_again, set_again};
 
 /// How long altq waits before it tries again to take a change back.
 const AGAIN: Nanos = 10 * SECOND;
@@ -72,19 +75,38 @@ pub fn answer(live: &Live, wire: Option<&Wire>, change: Change, peer: &Peer) -> 
         Change::Apply(asked) => document(&asked_for(live, wire, *asked, peer)?),
         Change::Edit { link, edit, safe } => document(&edited(live, wire, (&link, &edit), safe, peer)?),
         Change::Confirm => document(&confirmed(live, peer)?),
-        Change::Rollback => document(&rolled_back(live, wire, peer)?),
+        Change::Rollback { force } => document(&rolled_back(live, wire, force, peer)?),
         Change::History => match live.keep.ask(Ask::History)? {
-            Answer::History { entries } => document(&History::of(entries)),
+            Answer::History { entries } => document(&History::of(entries, live.lock().course.guards())),
             _ => Err(no_answer()),
         },
         Change::Runs => document(&runs::runs(live)),
         Change::Policy => {
-            let state = live.lock();
-            let Text { language, text, .. } = state.course.text.clone();
-            let (schema, file) = (Running::SCHEMA.to_owned(), state.course.path.clone());
-            document(&Running { schema, language, text, file })
+            let mut state = live.lock();
+            live.learn(&mut state);
+            document(&running(&state.course))
         }
+        Change::Saved { hash } => document(&saved(live, &hash)),
     }
+}
+
+/// The policy that runs, for whoever saves it.
+fn running(course: &Course) -> Running {
+    let Text { name, language, text } = course.text.clone();
+    let (schema, file, file_hash) = (Running::SCHEMA.to_owned(), course.path.clone(), course.file_hash());
+    Running { schema, language, text, file, file_hash, put_together: is_put_together(&name) }
+}
+
+/// A client has written a text of this hash into the file of the start. It is of use only if that
+/// is the text that runs.
+fn saved(live: &Live, written: &str) -> Changed {
+    let mut state = live.lock();
+    let changed = hash(state.course.text.text.as_bytes()) == written;
+    if changed {
+        state.course.saved();
+        live.forget_file();
+    }
+    Changed { changed }
 }
 
 fn no_answer() -> Fault {
@@ -111,9 +133,8 @@ fn asked_for(live: &Live, wire: Option<&Wire>, asked: Apply, peer: &Peer) -> Res
     let made = make(live, wire, wanted)?;
     let mut state = live.lock();
     if whole && state.course.path == name {
-        let State { roster, course, .. } = &mut *state;
-        course.read(of_file);
-        course.compare(roster);
+        state.course.read(of_file);
+        live.forget_file();
     }
     said(&state, &format!("{name} is applied"), &made, peer);
     Ok(applied(&state, made))
@@ -127,14 +148,21 @@ fn edited(
     safe: Safe,
     peer: &Peer,
 ) -> Result<Applied, Fault> {
-    let before = live.lock().course.text.clone();
+    let (before, runs, known) = {
+        let state = live.lock();
+        (state.course.text.clone(), state.roster.written(link), state.course.warned())
+    };
     if before.language != Language::Native.name() {
         let message =
             format!("the policy that runs is of the language {}, which is changed as a whole", before.language);
         let help = "`altq convert` prints it in the native language; apply that first";
         return Err(Fault::new(Code::Unsupported, message).help(help));
     }
-    let changed = edit(&before.text, link, change).map_err(|wrong| {
+    let changed = match &runs {
+        Some(runs) => edit_of(&before.text, runs, change),
+        None => edit(&before.text, link, change),
+    };
+    let changed = changed.map_err(|wrong| {
         let fault = Fault::usage(wrong.message);
         match wrong.help {
             Some(help) => fault.help(help),
@@ -143,24 +171,40 @@ fn edited(
     })?;
     let text = Text { text: changed, ..before.clone() };
     let policy = policy_of(&text).map_err(|failed| Fault::usage(first_error(&failed)))?;
-    let warnings = new_warnings(&before, &policy);
+    let warned = messages(&policy);
+    let known = match warned.is_empty() {
+        true => HashSet::new(),
+        false => known.unwrap_or_else(|| policy_of(&before).map(|policy| messages(&policy)).unwrap_or_default()),
+    };
+    let warnings = new_warnings(&known, &policy);
     let Safe { confirm_ns, guards } = safe;
     let (what, by, name) = (What::Edited, by(peer), text.name.clone());
     let (wait_ns, based) = (confirm_ns, Some(before));
+    let edited = text.clone();
     let wanted = Wanted { text, policy, link: None, evict: false, wait_ns, guards, what, by, based };
     let mut made = make(live, wire, wanted)?;
     made.notes.extend(warnings);
-    let state = live.lock();
+    let mut state = live.lock();
+    state.course.warns(&edited, warned);
     said(&state, &format!("{name} is edited"), &made, peer);
     Ok(applied(&state, made))
 }
 
+/// Hashes of the messages of a policy's warnings. A long policy may have a warning for each class.
+fn messages(policy: &Policy) -> HashSet<u64> {
+    policy.warnings.iter().map(|found| hashed(&found.message)).collect()
+}
+
+fn hashed(message: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    message.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// The warnings of an edited policy that it did not have before, each with its place. Whoever
 /// changes one thing has read the others when the policy was started.
-fn new_warnings(before: &Text, policy: &Policy) -> Vec<String> {
-    let before = policy_of(before).map(|policy| policy.warnings).unwrap_or_default();
-    let known: HashSet<&str> = before.iter().map(|found| found.message.as_str()).collect();
-    let new = policy.warnings.iter().filter(|found| !known.contains(found.message.as_str()));
+fn new_warnings(known: &HashSet<u64>, policy: &Policy) -> Vec<String> {
+    let new = policy.warnings.iter().filter(|found| !known.contains(&hashed(&found.message)));
     let mut lines: Vec<String> = new.map(|found| format!("warning: {}", placed(found, &policy.sources))).collect();
     let more = lines.len().saturating_sub(WARNINGS);
     lines.truncate(WARNINGS);
@@ -182,10 +226,15 @@ fn confirmed(live: &Live, peer: &Peer) -> Result<Applied, Fault> {
 }
 
 /// `rollback`.
-fn rolled_back(live: &Live, wire: Option<&Wire>, peer: &Peer) -> Result<Applied, Fault> {
+fn rolled_back(live: &Live, wire: Option<&Wire>, force: bool, peer: &Peer) -> Result<Applied, Fault> {
     if live.lock().course.left().is_some() {
         let made = take_back(live, wire, &format!("rolled back by user {}", peer.uid))?;
         return Ok(applied(&live.lock(), made));
+    }
+    let Answer::History { entries } = live.keep.ask(Ask::History)? else { return Err(no_answer()) };
+    if let Some(number) = taken_back(&entries).filter(|_| !force) {
+        let fault = Fault::refused(format!("change {number} is taken back already, and what ran before it runs"));
+        return Err(fault.help("--force goes one policy further back"));
     }
     let Answer::Policy { text } = live.keep.ask(Ask::Previous)? else { return Err(no_answer()) };
     let policy = policy_of(&text).map_err(|failed| Fault::refused(first_error(&failed)))?;
@@ -196,6 +245,11 @@ fn rolled_back(live: &Live, wire: Option<&Wire>, peer: &Peer) -> Result<Applied,
     let state = live.lock();
     said(&state, &format!("{name} is back"), &made, peer);
     Ok(applied(&state, made))
+}
+
+/// The number of the last change, if that was taken back.
+fn taken_back(entries: &[Entry]) -> Option<u64> {
+    entries.last().filter(|entry| entry.what == What::Reverted).map(|entry| entry.number)
 }
 
 fn applied(state: &State, made: Made) -> Applied {
@@ -226,9 +280,8 @@ pub fn read_again(live: &Live, wire: Option<&Wire>, text: Text, policy: Policy) 
     let wanted = Wanted { text, policy, link: None, evict: false, wait_ns: None, guards, what, by, based: None };
     let made = make(live, wire, wanted)?;
     let mut state = live.lock();
-    let State { roster, course, .. } = &mut *state;
-    course.read(of_file);
-    course.compare(roster);
+    state.course.read(of_file);
+    live.forget_file();
     for note in &made.notes {
         eprintln!("altq run: {note}");
     }
@@ -268,8 +321,8 @@ fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault>
     if state.course.left().is_none() {
         return Err(Fault::refused("no change waits to be confirmed"));
     }
-    let text = match live.keep.ask(Ask::Old) {
-        Ok(Answer::Policy { text }) => text,
+    let (text, rates) = match live.keep.ask(Ask::Old) {
+        Ok(Answer::Old { text, rates }) => (text, rates),
         Ok(_) => return Err(no_answer()),
         Err(fault) => {
             // The keeper knows of none: its answer to a confirmation came too late.
@@ -280,6 +333,7 @@ fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault>
         }
     };
     let policy = policy_of(&text).map_err(|failed| Fault::new(Code::Failed, first_error(&failed)))?;
+    let rates = rates_again(&state, &policy, &rates);
     let (what, by, guards) = (What::Reverted, By::default(), Vec::new());
     // Subscribers and reservations that do not fit lose their classes: that is better than being
     // locked out.
@@ -288,234 +342,38 @@ fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault>
     let mut made = carry(live, wire, &mut state, plan)?;
     state.follow(wanted.text);
     state.course.settled();
+    made.notes.extend(set_again(live, &mut state, rates));
     let Answer::Done { number, note } = live.keep.ask(Ask::Reverted { why: why.to_owned() })? else {
         return Err(no_answer());
     };
     made.number = Some(number);
     made.notes.extend(note);
     eprintln!("altq run: change {number} is taken back: {why}");
-    Ok(made)
-}
-
-/// A change whose steps are known, and already made in the trials.
-struct Plan {
-    prepared: altq_control::roster::followed::Prepared,
-    /// The links that the kernel executes.
-    by_kernel: Vec<Arc<Link>>,
-    /// What runs afterwards.
-    text: Text,
-    lines: Vec<String>,
-}
-
-/// Computes the steps of a change. Only the trials are changed.
-fn plan(live: &Live, state: &mut State, wanted: &Wanted) -> Result<Plan, Fault> {
-    let refused = refused_by_kernel(&wanted.policy);
-    if let Some(first) = refused.first() {
-        return Err(Fault::usage(first.message.clone()));
-    }
-    let (text, links) = match &wanted.link {
-        None => {
-            let links = choose(&wanted.policy, live.only.as_deref()).map_err(Fault::refused)?;
-            (wanted.text.clone(), links.into_iter().cloned().collect::<Vec<Link>>())
-        }
-        Some(name) => one_link(state, wanted, name)?,
-    };
-    same_links(state, &links, wanted.link.is_some())?;
-    known_classes(state, &links, &wanted.guards)?;
-    let mut lines = Vec::new();
-    // Whoever changes one thing, or takes a change back, says nothing of the rate that the line has
-    // now. A whole policy is applied as it is written.
-    let keeps_rates = matches!(wanted.what, What::Edited | What::Reverted);
-    for link in &links {
-        if let Some(start) = state.started(&link.name) {
-            fits(&start, link, live.tuning).map_err(|what| {
-                let message = format!("link `{}`: only a new start can change this: {what}", link.name);
-                Fault::refused(message).help("stop altq and start it with this policy; packets pass unshaped meanwhile")
-            })?;
-        }
-        if let Some(runs) = state.roster.written(&link.name) {
-            lines.extend(differences(&runs, link));
-        }
-        let rate = state.roster.link(&link.name).map(|link| link.spec.rate);
-        if !keeps_rates
-            && let (Some(rate), Some(written)) = (rate, state.roster.written(&link.name))
-            && written.spec.rate == link.spec.rate
-            && rate != link.spec.rate
-        {
-            lines.push(format!("link {}: rate {}, before rate {rate}", link.name, link.spec.rate));
-        }
-    }
-    let links: Vec<Arc<Link>> = links.into_iter().map(Arc::new).collect();
-    let by_kernel = links.iter().filter(|link| link.path() == Some(Path::Kernel)).cloned().collect();
-    let prepared = match keeps_rates {
-        true => state.roster.prepare_keeping_rates(links, wanted.evict)?,
-        false => state.roster.prepare(links, wanted.evict)?,
-    };
-    if wanted.wait_ns.is_some()
-        && let Err(fault) = state.roster.can_return(&prepared)
-    {
-        state.roster.abandon(prepared);
-        return Err(fault);
-    }
-    Ok(Plan { prepared, by_kernel, text, lines })
-}
-
-/// The running links with one of them replaced by that of a policy.
-fn one_link(state: &State, wanted: &Wanted, name: &str) -> Result<(Text, Vec<Link>), Fault> {
-    let Some(link) = wanted.policy.link(name) else {
-        return Err(Fault::usage(format!("the policy has no link `{name}`")));
-    };
-    let mut policy = policy_of(&state.course.text).map_err(|failed| Fault::refused(first_error(&failed)))?;
-    match policy.links.iter_mut().find(|there| there.name == name) {
-        Some(there) => *there = link.clone(),
-        None => return Err(Fault::refused(format!("no link `{name}` runs here"))),
-    }
-    let name = format!("{} (link {name})", wanted.text.name);
-    let text = Text { name, language: Language::Native.name().to_owned(), text: print(&policy).text };
-    Ok((text, vec![link.clone()]))
-}
-
-/// Checks that there will be packets to watch for each guard: a class of that name in the new
-/// policy, or of a subscriber or reservation, in a link that altq itself executes.
-fn known_classes(state: &State, links: &[Link], guards: &[Guard]) -> Result<(), Fault> {
-    for guard in guards {
-        let is_meant = |link: &Link| {
-            guard.link.as_ref().is_none_or(|name| *name == link.name) && link.path() != Some(Path::Kernel)
-        };
-        let in_policy = |link: &Link| is_meant(link) && link.class(&guard.class).is_some();
-        let other = |name: &str| links.iter().all(|link| link.name != name);
-        let runs = |name: &str| {
-            let (Some(runs), Some(written)) = (state.roster.link(name), state.roster.written(name)) else {
-                return false;
-            };
-            let beside = other(name) || written.class(&guard.class).is_none();
-            beside && in_policy(runs)
-        };
-        if !links.iter().any(in_policy) && !state.names().into_iter().any(runs) {
-            let message = format!("no link that altq itself executes has the class `{}` of a guard", guard.class);
-            return Err(Fault::usage(message).help("a guard is 'class NAME p99 < TIME', or with LINK/NAME"));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the policy has the same links as those that run.
-fn same_links(state: &State, links: &[Link], one: bool) -> Result<(), Fault> {
-    let names = state.names();
-    let help = "stop altq and start it with this policy";
-    if let Some(link) = links.iter().find(|link| !names.contains(&link.name.as_str())) {
-        return Err(Fault::refused(format!("link `{}` is new, which needs a new start", link.name)).help(help));
-    }
-    match names.iter().find(|name| !one && links.iter().all(|link| link.name != **name)) {
-        Some(name) => Err(Fault::refused(format!("link `{name}` is gone, which needs a new start")).help(help)),
-        None => Ok(()),
-    }
-}
-
-/// Makes a change. If it has to be confirmed, it is first written to disk.
-fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault> {
-    let mut state = live.lock();
-    if state.course.left().is_some() {
-        let fault = Fault::refused("a change waits to be confirmed");
-        return Err(fault.help("`altq confirm` keeps it, `altq rollback` takes it back"));
-    }
-    if wanted.based.as_ref().is_some_and(|based| *based != state.course.text) {
-        return Err(Fault::refused("another policy runs since this was asked for").help("ask again"));
-    }
-    let plan = plan(live, &mut state, &wanted)?;
-    let same = plan.lines.is_empty() && plan.text.text == state.course.text.text;
-    if same && plan.prepared.changes() == 0 {
-        // The kernel's qdiscs may differ from the policy, so they are set up even without a
-        // difference.
-        return carry(live, wire, &mut state, plan);
-    }
-    let Wanted { wait_ns, guards, what, by, .. } = wanted;
-    let (text, before) = (plan.text.clone(), state.course.text.clone());
-    let begin = Ask::Begin { text, before, wait_ns, guards: guards.clone(), what, by, lines: plan.lines.clone() };
-    let number = match live.keep.ask(begin) {
-        Ok(Answer::Done { number, .. }) => number,
-        Ok(_) => {
-            state.roster.abandon(plan.prepared);
-            return Err(no_answer());
-        }
-        Err(fault) => {
-            state.roster.abandon(plan.prepared);
-            // The answer may still come, too late: then the change must not count.
-            let _ = live.keep.ask(Ask::Abort);
-            return Err(fault);
-        }
-    };
-    let text = plan.text.clone();
-    let mut made = match carry(live, wire, &mut state, plan) {
-        Ok(made) => made,
-        Err(fault) => {
-            let _ = live.keep.ask(Ask::Abort);
-            return Err(fault);
-        }
-    };
-    state.follow(text);
-    if let Some(wait) = wait_ns {
-        state.course.wait(wait, guards, time().now);
-    }
-    made.number = Some(number);
-    match live.keep.ask(Ask::Made) {
-        Ok(Answer::Done { note, .. }) => made.notes.extend(note),
-        Ok(_) => {}
-        Err(fault) => made.notes.push(fault.to_string()),
-    }
     keep_rates(&state, wire);
     Ok(made)
-}
-
-/// Reports the rates that clients have set, and that still hold, to the supervisor again: it has
-/// forgotten all of them with the policy before.
-fn keep_rates(state: &State, wire: Option<&Wire>) {
-    let Some(wire) = wire else { return };
-    for name in state.names() {
-        if let (Some(runs), Some(written)) = (state.roster.link(name), state.roster.written(name))
-            && runs.spec.rate != written.spec.rate
-        {
-            let set = Request::SetLink { link: name.to_owned(), rate_bit_s: runs.spec.rate.as_bit_s() };
-            // If the supervisor is gone, this worker ends soon.
-            let _ = wire.say(&note(&set));
-        }
-    }
-}
-
-/// Makes the planned changes in the loops and in the kernel.
-fn carry(live: &Live, wire: Option<&Wire>, state: &mut State, plan: Plan) -> Result<Made, Fault> {
-    let Plan { prepared, by_kernel, lines, .. } = plan;
-    // The kernel comes first, because it may refuse.
-    let (mut replaced, mut set): (Vec<Arc<Link>>, usize) = (Vec::new(), 0);
-    for link in &by_kernel {
-        match live.replace(link) {
-            Ok(Done::Stood) => {}
-            Ok(Done::Changed(classes)) => set += classes,
-            Ok(Done::Built) => set += 1,
-            Err(error) => {
-                let mut message = format!("link `{}`: {error}; its old qdiscs stay", link.name);
-                for before in &replaced {
-                    if let Err(error) = live.replace(before) {
-                        message += &format!("; the old qdiscs of link `{}` cannot be restored: {error}", before.name);
-                    }
-                }
-                state.roster.abandon(prepared);
-                return Err(Fault::refused(message));
-            }
-        }
-        replaced.extend(state.roster.link(&link.name).cloned());
-    }
-    let steps = prepared.changes();
-    let done = state.roster.commit(time(), prepared);
-    let notes = done.said.clone();
-    carry_out(live, wire, done);
-    let changed = if lines.is_empty() { set + usize::from(steps > 0) } else { lines.len() };
-    Ok(Made { number: None, changed, lines, notes })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(text: &Text) -> Policy {
+        policy_of(text).unwrap_or_else(|failed| panic!("{failed}"))
+    }
+
+    #[test]
+    fn a_change_that_was_taken_back_is_not_rolled_back_again() {
+        let entry = |number: u64, what: What| {
+            let (by, name, lines) = (By::default(), String::new(), Vec::new());
+            Entry { number, unix_ns: 0, what, by, name, lines, more: 0 }
+        };
+        let mut entries = vec![entry(1, What::Applied), entry(2, What::Applied)];
+        assert_eq!((taken_back(&[]), taken_back(&entries)), (None, None));
+        entries.push(entry(2, What::Reverted));
+        assert_eq!(taken_back(&entries), Some(2));
+        entries.push(entry(3, What::Edited));
+        assert_eq!(taken_back(&entries), None);
+    }
 
     /// What one changed thing makes wrong is said; what was so before is not said again.
     #[test]
@@ -532,7 +390,7 @@ class idle {{ priority 1 }}
         };
         let said = |after: String| {
             let before = text(of("share 5%", "match dport 80 -> idle"));
-            new_warnings(&before, &policy_of(&text(after)).unwrap_or_else(|failed| panic!("{failed}")))
+            new_warnings(&messages(&read(&before)), &read(&text(after)))
         };
         let rule = "match dport 80 -> idle  match dport 22 -> a";
         assert_eq!(said(of("share 5%", rule)), [""; 0]);
@@ -556,8 +414,7 @@ class b {{ borrow  default }}
             );
             Text { name: "p.altq".to_owned(), language: "native".to_owned(), text }
         };
-        let after = policy_of(&text("match all -> b")).unwrap_or_else(|failed| panic!("{failed}"));
-        let said = new_warnings(&text(""), &after);
+        let said = new_warnings(&messages(&read(&text(""))), &read(&text("match all -> b")));
         assert_eq!(said.len(), WARNINGS + 1);
         assert!(said[WARNINGS].starts_with("and 10 more warnings"), "{said:?}");
     }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use altq_config::{Link, Path as By};
 use altq_control::document::{BLOCKED, BYPASS, KERNEL, LinkStatus, Status};
+use altq_control::fault::AGAIN;
 use altq_control::reply::{Body, body};
 use altq_control::rights::{Peer, Writers};
 use altq_control::server::{Limits, Server, Service};
@@ -117,7 +118,7 @@ impl AwayAnswers {
             (false, false) => "packets pass unshaped",
         };
         let fault = Fault::new(Code::Failed, format!("{what}: {}", self.reason()));
-        fault.help("ask again in a moment: `altq run` starts the next worker by itself")
+        fault.help(format!("{AGAIN}: `altq run` starts the next worker by itself"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use altq_config::{Link, Path};
 use altq_dataplane::confine::{Needs, User, confine};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 
 use crate::exit::Exit;
 
@@ -11,11 +12,12 @@ const USER: &str = "altq";
 pub const USERS: &str = "/etc/passwd";
 
 /// Gives up the user, capabilities, files and system calls that loops of these links do not need.
-/// `name`: the user to become. `realtime`: whether loops have real-time priority.
+/// `name`: the user to become. `realtime`: whether loops have real-time priority. `parent`: the
+/// supervisor. If that is killed, the kernel kills this process.
 ///
 /// # Errors
 /// The exit code, after a message: there is no such user, or the process may not become it.
-pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool) -> Result<(), Exit> {
+pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool, parent: Option<Pid>) -> Result<(), Exit> {
     let fail = |message: String, exit: Exit| {
         eprintln!("altq run: {message}");
         exit
@@ -23,7 +25,7 @@ pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool) -> Result<()
     let user = user(name).map_err(|message| fail(message, Exit::Usage))?;
     let any = |path: Path| links.iter().any(|link| link.path() == Some(path));
     let needs = Needs { verdicts: any(Path::Nfqueue), qdiscs: any(Path::Kernel), realtime };
-    let notes = confine(user, needs).map_err(|error| fail(error.to_string(), Exit::of_link(&error)))?;
+    let notes = confine(user, needs, parent).map_err(|error| fail(error.to_string(), Exit::of_link(&error)))?;
     if user.is_none() && rustix::process::geteuid().is_root() {
         eprintln!("altq run: there is no user `{USER}`, so the worker stays root; `useradd --system {USER}` makes one");
     }
@@ -31,6 +33,14 @@ pub fn give_up(links: &[&Link], name: Option<&str>, realtime: bool) -> Result<()
         eprintln!("altq run: the worker is confined less than it could be: {note}");
     }
     Ok(())
+}
+
+/// A worker that keeps its rights takes its rules away when its supervisor has been killed. If it
+/// is stopped then, it has to go on for that.
+pub fn go_on_for_the_end() {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::CONT)) {
+        eprintln!("altq run: the worker may outlive its supervisor while it is stopped ({error})");
+    }
 }
 
 /// The user to become; `None`: stay the same user.

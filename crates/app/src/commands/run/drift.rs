@@ -22,6 +22,11 @@ use altq_control::request::Differs;
 use altq_dataplane::drift::{Drift, UNSHAPED};
 use serde::Serialize;
 
+/// What is told of the only file of a policy begins so. Its print and its path follow. Only whoever
+/// runs the policy knows whether the file has the text that runs: that may have been changed since
+/// the file was read.
+const FILE: &str = "\u{1}file ";
+
 /// Time between two checks.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -35,6 +40,8 @@ pub type Found = BTreeMap<String, Vec<String>>;
 #[derive(Default)]
 pub struct Latest {
     found: Found,
+    /// The only file of the policy.
+    file: Option<OfFile>,
     /// The links whose packets pass unshaped although their loops run.
     unshaped: BTreeMap<String, Unshaped>,
 }
@@ -50,7 +57,15 @@ pub struct Unshaped {
 
 impl Latest {
     /// Takes what was found, and returns lines for the log.
-    pub fn take(&mut self, found: Found) -> Vec<String> {
+    pub fn take(&mut self, mut found: Found) -> Vec<String> {
+        self.file = None;
+        for lines in found.values_mut() {
+            lines.retain(|line| {
+                let Some(file) = OfFile::read(line) else { return true };
+                self.file = Some(file);
+                false
+            });
+        }
         let why = |lines: &Vec<String>| lines.iter().find_map(|line| line.strip_suffix(UNSHAPED)).map(str::to_owned);
         let mut said = Vec::new();
         self.unshaped.retain(|name, _| {
@@ -72,14 +87,47 @@ impl Latest {
         said
     }
 
-    /// What differs in a link.
-    pub fn of(&self, link: &str) -> Vec<String> {
-        self.found.get(link).cloned().unwrap_or_default()
+    /// What differs in a link. `known`: whether the file has the text that runs, or the one that
+    /// was read last.
+    pub fn of(&self, link: &str, known: impl Fn(&OfFile) -> bool) -> Vec<String> {
+        let file = self.file.as_ref().filter(|file| !known(file)).map(|file| another(&file.path));
+        file.into_iter().chain(self.found.get(link).into_iter().flatten().cloned()).collect()
+    }
+
+    /// The only file of the policy, if that was looked at.
+    pub fn file(&self) -> Option<&OfFile> {
+        self.file.as_ref()
+    }
+
+    /// The file was read or written since, so what was found of it no longer holds.
+    pub fn forget_file(&mut self) {
+        self.file = None;
     }
 
     /// Since when packets of a link pass unshaped, and why; `None` if they do not.
     pub fn unshaped(&self, link: &str) -> Option<Unshaped> {
         self.unshaped.get(link).cloned()
+    }
+}
+
+/// The only file of a policy.
+pub struct OfFile {
+    /// The print that it has.
+    pub print: Print,
+    /// Its absolute path.
+    pub path: String,
+}
+
+impl OfFile {
+    /// The line that tells it.
+    fn told(&self) -> String {
+        format!("{FILE}{} {} {}", self.print.0, self.print.1, self.path)
+    }
+
+    fn read(line: &str) -> Option<OfFile> {
+        let mut words = line.strip_prefix(FILE)?.splitn(3, ' ');
+        let print = Print(words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some(OfFile { print, path: words.next()?.to_owned() })
     }
 }
 
@@ -114,7 +162,9 @@ pub type Files = Arc<Vec<(PathBuf, Print)>>;
 pub struct Print(usize, u64);
 
 impl Print {
-    fn of(text: &[u8]) -> Print {
+    /// The print of a text. A byte order mark before it is no part of it.
+    pub fn of(text: &[u8]) -> Print {
+        let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
         let mut hasher = DefaultHasher::new();
         hasher.write(text);
         Print(text.len(), hasher.finish())
@@ -212,7 +262,10 @@ impl Shared {
             }
             let links: Vec<&Link> = asked.links.iter().collect();
             let mut found = drift.look(&links);
-            let files: Vec<String> = asked.files.iter().filter_map(|(path, print)| seen.look(path, *print)).collect();
+            let files: Vec<String> = match asked.files.as_slice() {
+                [(path, _)] => seen.only(path).into_iter().collect(),
+                several => several.iter().filter_map(|(path, print)| seen.look(path, *print)).collect(),
+            };
             found.values_mut().for_each(|lines| _ = lines.splice(0..0, files.iter().cloned()));
             // If a worker has ended during the check, the result does not hold for the next one.
             if self.lock().turn == turn {
@@ -238,32 +291,55 @@ fn stamp(of: &Metadata) -> Stamp {
 }
 
 impl Seen {
-    /// How a file differs from what was read; `None` if it is the same, or is not a regular file.
+    /// How one of several files differs from what was read; `None` if it is the same, or is not a
+    /// regular file.
     fn look(&mut self, path: &Path, print: Print) -> Option<String> {
+        match self.print(path)? {
+            Ok(now) => (now != print).then(|| another(&path.display().to_string())),
+            Err(why) => Some(why),
+        }
+    }
+
+    /// What is told of the only file of a policy; `None` if it is not a regular file.
+    fn only(&mut self, path: &Path) -> Option<String> {
+        Some(match self.print(path)? {
+            Ok(print) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+                OfFile { print, path: path.display().to_string() }.told()
+            }
+            Err(why) => why,
+        })
+    }
+
+    /// The print that a file has now, or why it has none; `None` if it is not a regular file.
+    fn print(&mut self, path: &Path) -> Option<Result<Print, String>> {
         let shown = path.display();
         let found = match std::fs::metadata(path) {
             Ok(found) if found.is_file() => found,
             // A pipe can be read only once.
             Ok(_) => return None,
-            Err(error) => return Some(format!("the policy {shown} cannot be looked at any more: {error}")),
+            Err(error) => return Some(Err(format!("the policy {shown} cannot be looked at any more: {error}"))),
         };
-        let now = match self.0.get(path) {
-            Some((before, print)) if *before == stamp(&found) => *print,
-            _ => match std::fs::read(path) {
-                Ok(text) => {
-                    let print = Print::of(&text);
-                    // A file that was written just now may be written again without a change of its
-                    // times.
-                    if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED)) {
-                        self.0.insert(path.to_owned(), (stamp(&found), print));
-                    }
-                    print
-                }
-                Err(error) => return Some(format!("the policy {shown} cannot be read any more: {error}")),
-            },
+        if let Some((before, print)) = self.0.get(path)
+            && *before == stamp(&found)
+        {
+            return Some(Ok(*print));
+        }
+        let text = match std::fs::read(path) {
+            Ok(text) => text,
+            Err(error) => return Some(Err(format!("the policy {shown} cannot be read any more: {error}"))),
         };
-        (now != print).then(|| format!("the policy {shown} is another one than what runs; SIGHUP has it read"))
+        let print = Print::of(&text);
+        // A file that was written just now may be written again without a change of its times.
+        if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED)) {
+            self.0.insert(path.to_owned(), (stamp(&found), print));
+        }
+        Some(Ok(print))
     }
+}
+
+fn another(path: &str) -> String {
+    format!("the policy {path} is another one than what runs; SIGHUP has it read")
 }
 
 #[cfg(test)]
@@ -289,9 +365,30 @@ mod tests {
         assert_eq!(first.reason, "the rules that hand what leaves by eth0 to altq are gone");
         assert!(latest.take(found(gone)).is_empty(), "it is no news");
         assert_eq!(latest.unshaped("wan").unwrap().since, first.since);
-        assert_eq!((latest.of("wan").len(), latest.of("lan").len()), (2, 0));
+        let of = |link: &str| latest.of(link, |_| true).len();
+        assert_eq!((of("wan"), of("lan")), (2, 0));
         assert_eq!(latest.take(found("other")), ["link wan: packets are shaped again"]);
         assert!(latest.unshaped("wan").is_none());
+    }
+
+    /// It depends on the text that runs by then, and not on the one of the start.
+    #[test]
+    fn a_file_is_another_one_only_if_its_text_does_not_run() {
+        let (first, second) = (Print::of(b"first"), Print::of(b"second"));
+        let file = OfFile { print: second, path: "/my own/p.altq".to_owned() };
+        let found = || Found::from([("wan".to_owned(), vec![file.told(), "other".to_owned()])]);
+        let mut latest = Latest::default();
+        assert!(latest.take(found()).is_empty());
+        assert!(latest.file().is_some_and(|file| file.path == "/my own/p.altq" && file.print == second));
+        let differs = "the policy /my own/p.altq is another one than what runs; SIGHUP has it read";
+        assert_eq!(latest.of("wan", |file| file.print == first), [differs, "other"]);
+        assert_eq!(latest.of("wan", |file| file.print == second), ["other"]);
+        latest.forget_file();
+        assert_eq!(latest.of("wan", |file| file.print == first), ["other"]);
+        latest.take(found());
+        latest.take(Found::new());
+        assert!(latest.file().is_none());
+        assert_eq!(Print::of("\u{feff}first".as_bytes()), first);
     }
 
     #[test]
@@ -307,18 +404,24 @@ mod tests {
         let first = policy(text);
         let (send, found) = mpsc::channel();
         let watch = Watch::start(move |found| _ = send.send(found)).unwrap();
-        let next = || found.recv_timeout(Duration::from_secs(60)).unwrap()["l"].join("\n");
-        watch.shapes(&files(&first), &first.links);
-        assert_eq!(next(), "");
+        let next = |runs: &Files| {
+            let mut latest = Latest::default();
+            latest.take(found.recv_timeout(Duration::from_secs(60)).unwrap());
+            latest.of("l", |file| file.print == runs[0].1).join("\n")
+        };
+        let one = files(&first);
+        watch.shapes(&one, &first.links);
+        assert_eq!(next(&one), "");
         let second = policy(&text.replace("1Mbit/s", "2Mbit/s"));
-        watch.shapes(&files(&first), &first.links);
-        let said = next();
+        let two = files(&second);
+        watch.shapes(&one, &first.links);
+        let said = next(&one);
         assert!(said.contains("is another one than what runs") && said.contains("altq-drift"), "{said}");
-        watch.asks(&files(&second), &second.links);
-        assert_eq!(next(), "");
+        watch.asks(&two, &second.links);
+        assert_eq!(next(&two), "");
         std::fs::remove_file(&path).unwrap();
-        watch.shapes(&files(&second), &second.links);
-        assert!(next().contains("cannot be looked at"));
+        watch.shapes(&two, &second.links);
+        assert!(next(&two).contains("cannot be looked at"));
         watch.rests();
         drop(watch);
         assert!(found.recv().is_err(), "the thread has ended");

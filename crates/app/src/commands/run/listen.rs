@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use altq_control::client::open_at_once;
 use altq_control::rights::{Peer, Writers};
@@ -25,6 +26,10 @@ use crate::exit::Exit;
 const GROUP: &str = "altq";
 /// Where the host lists its groups.
 const GROUPS: &str = "/etc/group";
+
+/// How long the worker of a supervisor that was killed may still have its socket. The supervisor
+/// made that, so it is the one that seems to answer; the worker ends with it, in some milliseconds.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Path, owner and mode of the socket.
 #[derive(Debug)]
@@ -196,15 +201,34 @@ fn free(path: &Path) -> Result<(), Problem> {
         let message = format!("control socket {shown}: there is a file that is no socket; --socket chooses another");
         return Err(Problem { exit: Exit::Usage, message });
     }
-    let who = match open_at_once(path) {
-        Ok(stream) => credentials(&stream).map_or(0, |found| found.pid),
-        // Somebody listens, and takes no connections.
-        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-        Err(_) => return Ok(()),
+    let begun = Instant::now();
+    let who = loop {
+        let who = match open_at_once(path) {
+            Ok(stream) => credentials(&stream).map_or(0, |found| found.pid),
+            // Somebody listens, and takes no connections.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => return Ok(()),
+        };
+        if who == 0 || !is_gone(&process(who)) || begun.elapsed() > DYING {
+            break who;
+        }
+        std::thread::sleep(DYING / 100);
     };
     let who = if who > 0 { format!("process {who}") } else { "another process".to_owned() };
     let message = format!("control socket {shown}: {who} answers there; --socket chooses another path");
     Err(Problem { exit: Exit::Refused, message })
+}
+
+/// The state of a process, as proc(5) has it; empty if there is none.
+fn process(number: i32) -> String {
+    std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default()
+}
+
+/// Whether a process with this state has ended. A zombie has, and only its parent does not know it
+/// yet.
+fn is_gone(state: &str) -> bool {
+    // The name, in parentheses, may have any characters.
+    state.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
 }
 
 /// The number of a group.
@@ -242,6 +266,13 @@ mod tests {
         for (name, number) in [("altq", Some(987)), ("root", Some(0)), ("alice", None), ("broken", None), ("", None)] {
             assert_eq!(find_group(list, name), number, "{name}");
         }
+    }
+
+    #[test]
+    fn who_has_ended_is_gone() {
+        assert!(is_gone("") && is_gone("7 (altq) Z 1 7") && is_gone("7 (a) b) X 1"));
+        assert!(!is_gone("7 (altq) S 1 7") && !is_gone("7 (Z) R 1"));
+        assert!(!is_gone(&process(std::process::id() as i32)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The running links, shared by the thread that prints and the one that answers the control socket.
 //! The loops of the links never wait for either.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -96,8 +97,7 @@ impl Live {
         };
         let entries = links.iter().map(entry).collect();
         let roster = Roster::new(links, tuning.room)?;
-        let mut state = State { roster, course, try_again: None, links: entries };
-        state.course.compare(&state.roster);
+        let state = State { roster, course, try_again: None, links: entries };
         let (since, seen, watch) = (Instant::now(), Arc::default(), OnceLock::new());
         let (watches, monitors) = (tuning.flows > 0, Monitors::default());
         Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only, watches, monitors })
@@ -130,15 +130,31 @@ impl Live {
         see(&self.seen, found);
     }
 
-    /// The differences that were found for a link.
-    pub fn seen(&self, link: &str) -> Vec<String> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).of(link)
+    /// The differences that were found for a link of this policy.
+    pub fn seen(&self, link: &str, course: &Course) -> Vec<String> {
+        self.latest().of(link, |file| course.knows(file))
+    }
+
+    /// Takes over that the file has the text that runs, if that was found.
+    pub fn learn(&self, state: &mut State) {
+        if self.latest().file().is_some_and(|file| state.course.is_saved(file)) {
+            state.course.saved();
+        }
+    }
+
+    /// The file was read or written, so what was found of it before no longer holds.
+    pub fn forget_file(&self) {
+        self.latest().forget_file();
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Since when packets of a link pass unshaped although its loop runs, and why; `None` if they
     /// do not.
     pub fn unshaped(&self, link: &str) -> Option<Unshaped> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).unshaped(link)
+        self.latest().unshaped(link)
     }
 
     /// Writes into a document which links are not shaped.
@@ -239,6 +255,12 @@ impl State {
         lines
     }
 
+    /// By link, how the policy differs from the file, one sentence each.
+    pub fn drift(&mut self) -> BTreeMap<String, Vec<String>> {
+        let State { roster, course, links, .. } = self;
+        links.iter().map(|entry| (entry.name.clone(), course.drift(&entry.name, roster))).collect()
+    }
+
     /// The names of the links, in the policy's order.
     pub fn names(&self) -> Vec<&str> {
         self.links.iter().map(|entry| entry.name.as_str()).collect()
@@ -251,6 +273,6 @@ impl State {
 
     /// Another policy runs now.
     pub fn follow(&mut self, text: Text) {
-        self.course.follow(text, &self.roster);
+        self.course.follow(text);
     }
 }

@@ -15,8 +15,9 @@ use altq_control::{Code, Fault};
 use altq_dataplane::watched::Seen;
 use altq_engine::account::DropReason;
 use altq_engine::spec::{ClassId, ROOT};
-use altq_engine::units::{Nanos, SECOND};
+use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_monitor::document::{Link as Document, More, Own, Top};
+use altq_monitor::fold::{By, WORDS};
 use altq_monitor::frame::rate;
 use altq_monitor::recorded::{self, Begin, Bound, Recorded};
 use altq_monitor::records::Kept;
@@ -57,6 +58,8 @@ struct Watched {
     overlimits: Vec<Option<u64>>,
     /// By number, how late classes may get what they are guaranteed, where that is promised.
     latency: Vec<Option<Nanos>>,
+    /// The link's rate at the end of the last second, if it does not follow the line.
+    rate: Option<Rate>,
     /// How late the loop's timers were in the last second, 99th percentile; `None` if none passed.
     late: Option<Nanos>,
     /// The time of one processor that this process took in the last second, in percent.
@@ -90,6 +93,11 @@ fn latency(shaped: &Shaped) -> Vec<Option<Nanos>> {
     shaped.waits.iter().map(|waits| waits.conforming).collect()
 }
 
+/// The link's rate; `None` where it follows the line, because the policy has another one then.
+fn fixed_rate(link: &Link) -> Option<Rate> {
+    link.adapt.is_none().then_some(link.spec.rate)
+}
+
 fn spent() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
@@ -103,8 +111,8 @@ impl Watched {
         let history = kept.map(|kept| History::restored(names, limits.history, kept.seconds, kept.quarters));
         let monitor = Monitor::new(tree, limits, history);
         let (dropped, overlimits, latency) = (BTreeMap::new(), Vec::new(), latency(&shaped));
-        let (late, cpu, spent) = (None, None, None);
-        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, latency, late, cpu, spent })
+        let (late, cpu, spent, rate) = (None, None, None, fixed_rate(&shaped.link));
+        Some(Watched { monitor, shaped, number: 0, dropped, overlimits, latency, rate, late, cpu, spent })
     }
 
     /// Takes a second.
@@ -121,6 +129,9 @@ impl Watched {
         let limited_by = limited_by.iter().map(|limit| Cow::Owned(limit.text(link).to_owned())).collect();
         // A rate that follows the line may be less than the policy's, and then guarantees are, too.
         let backlogged = if link.adapt.is_some() { Vec::new() } else { seen.backlogged };
+        // A client may have set another rate in this second, which had both then.
+        let now = fixed_rate(link);
+        let lowest = now.into_iter().chain(std::mem::replace(&mut self.rate, now)).min();
         self.monitor.second(Second {
             from: seen.from,
             to: seen.to,
@@ -131,6 +142,7 @@ impl Watched {
             limited_by,
             backlogged,
             latency: &self.latency,
+            rate_bit_s: lowest.map_or(0, Rate::as_bit_s),
         });
         self.late = (seen.late.count() > 0).then(|| seen.late.percentile(99.0));
         (self.dropped, self.overlimits) = (seen.dropped, seen.overlimits);
@@ -150,6 +162,7 @@ impl Watched {
             10 => Window::Ten,
             _ => Window::Second,
         };
+        let by = asked.by.as_deref().map(folding).transpose()?;
         let link = &self.shaped.link;
         let frame: Option<Frame> = match asked.ago_s {
             0 => self.monitor.frame(window),
@@ -168,11 +181,18 @@ impl Watched {
         let wanted = asked.class.as_deref();
         let more = |class: ClassId| {
             let named = wanted.is_none_or(|wanted| frame.tree.name(class) == wanted);
-            let flows = asked.flows > 0 && asked.ago_s == 0 && named;
+            let there = asked.flows > 0 && asked.ago_s == 0 && named;
+            let flows = there.then(|| self.monitor.flows(&frame, class));
+            let most = asked.flows as usize;
+            let (flows, folded) = match by {
+                Some(by) => (None, flows.map(|flows| flows.folded(by, most))),
+                None => (flows.map(|flows| flows.shortened(most)), None),
+            };
             More {
                 dropped: self.dropped(class),
                 overlimits: self.overlimits.get(class as usize).copied().flatten(),
-                flows: flows.then(|| self.monitor.flows(&frame, class).shortened(asked.flows as usize)),
+                flows,
+                folded,
                 line_bit_s: lines.get_mut(class as usize).map(std::mem::take).unwrap_or_default(),
             }
         };
@@ -182,6 +202,7 @@ impl Watched {
         document.name.clone_from(&link.name);
         state(link).clone_into(&mut document.state);
         document.path = Some(path(link).to_owned());
+        document.adapts = Some(link.adapt.is_some());
         document.unix_ns = Some(unix(document.at_ns));
         let own = Own { loop_p99_ns: self.late, cpu_percent: self.cpu };
         document.own = (own.loop_p99_ns.is_some() || own.cpu_percent.is_some()).then_some(own);
@@ -229,6 +250,14 @@ impl Watched {
         }
         dropped
     }
+}
+
+/// What flows are folded by, by its word.
+fn folding(word: &str) -> Result<By, Fault> {
+    By::of_word(word).ok_or_else(|| {
+        let words = WORDS.map(|(word, _)| word).join(", ");
+        Fault::usage(format!("flows cannot be folded by `{word}`")).help(format!("`by` is one of {words}"))
+    })
 }
 
 fn nothing_yet() -> Fault {

@@ -1,5 +1,6 @@
 //! Reservations of the running links (docs/reserve.md): in whose name a client asks, the answers,
-//! and where changes, notes and messages go. The tables are in the roster.
+//! and where changes, notes and messages go. The tables are in the roster. And how a new worker
+//! waits for what the one before had.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,18 +10,19 @@ use altq_control::reservations::{Reserve, Restore, Said};
 use altq_control::rights::Peer;
 use altq_control::roster::Roster;
 use altq_control::roster::reserved::{Done, Time};
-use altq_control::{Code, Fault};
+use altq_control::{Code, Fault, Request as Asked};
 use altq_engine::units::SECOND;
 use altq_reserve::{Answer, Op, Request};
 use rustix::process::geteuid;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::answers::{document, who};
+use super::answers::{document, is_supervisor, who};
 use super::heart::Wire;
 use super::live::Live;
 
-/// How long a worker waits for the reservations of the previous worker.
-const AWAIT: u64 = 10 * SECOND;
+/// How long a worker waits for the next subscribers and reservations of the worker before. The
+/// supervisor sends them again if it has no answer within 20 s.
+const AWAIT: u64 = 60 * SECOND;
 
 /// About the most bytes of notes that are sent to the supervisor at a time.
 const PART: usize = 16 << 10;
@@ -34,9 +36,30 @@ pub fn time() -> Time {
     Time { now: nanos(clock_gettime(ClockId::Monotonic)), boot: nanos(clock_gettime(ClockId::Boottime)) }
 }
 
-/// Makes the roster wait for the reservations of the previous worker.
+/// Makes the roster wait for the subscribers and reservations of the worker before.
 pub fn await_those_before(live: &Live) {
-    live.lock().roster.await_reservations(time().now.saturating_add(AWAIT));
+    live.lock().roster.await_those_before(time().now.saturating_add(AWAIT));
+}
+
+/// Checks that a request about subscribers comes neither too early nor into the midst of what the
+/// supervisor sends: that would be lost, or bring back those that are gone. (The roster itself
+/// checks requests about reservations.)
+///
+/// # Errors
+/// What the worker before had is not here yet.
+pub fn comes_in_time(live: &Live, asked: &Asked, peer: &Peer) -> Result<(), Fault> {
+    let mut state = live.lock();
+    match asked {
+        Asked::SetLink { .. } | Asked::SetSubscribers(_) | Asked::Reserve(_) if is_supervisor(peer) => {
+            state.roster.await_more(time().now.saturating_add(AWAIT));
+            Ok(())
+        }
+        Asked::SetSubscribers(_)
+        | Asked::DeleteSubscribers(_)
+        | Asked::DeleteSubscribersAt { .. }
+        | Asked::ListSubscribers => state.roster.all_there(time().now),
+        _ => Ok(()),
+    }
 }
 
 /// Hands changes to the loops, and sends the supervisor what it must keep. It must be called before

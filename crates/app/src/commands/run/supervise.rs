@@ -26,9 +26,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use altq_config::{Device, Link, Path as By};
+use altq_control::Code;
 use altq_control::change::{Question, Reply, Text};
 use altq_control::client::Client;
-use altq_control::journal::{Journal, give, locked};
+use altq_control::journal::{Journal, give, locked, that_is_all};
 use altq_control::line::Lines;
 use altq_control::supervision::{Act, Supervision};
 use altq_dataplane::bridge::{Bypass, Standby};
@@ -52,6 +53,8 @@ const PIECES: usize = 256;
 
 /// How long a worker may take to end after it was asked to.
 const ENDING: Duration = Duration::from_secs(5);
+/// Time until a worker that could not be sent the changes of clients is sent them again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long a worker may take to read a policy.
 const READING: Duration = Duration::from_secs(5);
 /// The longest line of a worker, in bytes: a change contains two policies.
@@ -72,6 +75,8 @@ struct Worker {
     policies: mpsc::Sender<ToWorker>,
     /// Becomes readable when the worker has ended.
     end: OwnedFd,
+    /// Exists as long as this does. `None` if the worker does not wait for changes of clients.
+    awaits: Option<Arc<()>>,
 }
 
 /// What is sent to a worker.
@@ -108,6 +113,9 @@ struct Supervisor<'a> {
     known: Known,
     /// A policy that was read since and that the worker has not answered yet.
     next: Option<Known>,
+    /// The policy that ran last, if what is known was read while no worker ran, and has not run
+    /// yet.
+    unproven: Option<Text>,
     /// How many policies were read.
     read: u64,
     socket: Option<&'a Opened>,
@@ -158,6 +166,7 @@ pub fn supervise(
         args,
         known: Known { told, files, links },
         next: None,
+        unproven: None,
         read: 0,
         socket,
         began: Instant::now(),
@@ -233,9 +242,8 @@ impl Supervisor<'_> {
                 until = until.min(pulse.next());
             }
             self.wait(ending, hangup, Duration::from_nanos(until.saturating_sub(self.now())))?;
-            if hangup.seen() {
-                self.reload();
-            }
+            let now = self.now();
+            self.watch.woke(now, now.saturating_sub(until));
             // Each new worker counts its `--for` from its own start, so the end is checked here.
             if ending.seen() || self.end.is_some_and(|end| end <= self.now()) {
                 return Ok(Exit::Ok);
@@ -254,6 +262,10 @@ impl Supervisor<'_> {
                     Some(code) => self.down(&format!("the worker ended with code {code}")),
                     None => self.down(&format!("the worker was ended by signal {}", status.signal().unwrap_or(0))),
                 }
+            }
+            // A policy that is read now is for the next worker if this one has ended already.
+            if hangup.seen() {
+                self.reload();
             }
         }
     }
@@ -293,8 +305,10 @@ impl Supervisor<'_> {
         // Options go directly after the command's name: what comes after `--` is not an option.
         command.args(given.next());
         command.args(["--worker", if self.socket.is_some() { "socket" } else { "alone" }]);
-        if locked(&self.journal).has_reservations() {
-            command.arg("--awaits-reservations");
+        let has_path = self.socket.is_some_and(|socket| socket.path().is_some());
+        let awaits = (has_path && !locked(&self.journal).is_empty()).then(Arc::default);
+        if awaits.is_some() {
+            command.arg("--awaits-changes");
         }
         // The descriptors that the worker inherits are inheritable only while it is started.
         let claim = self.bypass.as_ref().map(Lent::new).transpose()?;
@@ -334,7 +348,7 @@ impl Supervisor<'_> {
         let known = &self.known.told;
         let _ = policies.send(ToWorker::Policy(Told { begun: self.keeper.of_worker(&known.begun), ..known.clone() }));
         let telling = beats.try_clone().and_then(|beats| tell(beats, end.try_clone()?, told));
-        self.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end });
+        self.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end, awaits });
         if telling.is_err() {
             self.kill();
         }
@@ -378,8 +392,8 @@ impl Supervisor<'_> {
         let Some(next) = self.next.take() else { return };
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
         let before = std::mem::replace(&mut self.known, next);
-        let text = self.known.told.text.clone();
-        self.note_read(&text, &before.told.text);
+        // It is noted once it runs: perhaps it cannot.
+        self.unproven.get_or_insert_with(|| before.told.text.clone());
         locked(&self.journal).forget_rates();
         // Removes what is set up for interfaces that the new policy does not shape in the same way.
         let place = |link: &Link| (link.device.clone(), link.path());
@@ -401,10 +415,16 @@ impl Supervisor<'_> {
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 
-    /// Reads what the worker has sent.
+    /// Reads what the worker has sent. An answer to a question may take longer than a worker may be
+    /// silent, so what came meanwhile is read as well.
     fn listen(&mut self) {
+        while self.hear() {}
+    }
+
+    /// Reads what the worker has sent so far. True if it has asked something, which is answered.
+    fn hear(&mut self) -> bool {
         let now = self.now();
-        let Some(worker) = &mut self.worker else { return };
+        let Some(worker) = &mut self.worker else { return false };
         let mut bytes = [0; 64 << 10];
         // Everything that is there, which is not much: a socket holds some hundred kilobytes.
         for _ in 0..PIECES {
@@ -444,9 +464,11 @@ impl Supervisor<'_> {
         } else if let Some(drift) = self.drift.as_ref().filter(|_| read) {
             drift.asks(&self.known.files, &self.known.links);
         }
+        let asked = !questions.is_empty();
         for question in questions {
             self.question(question);
         }
+        asked
     }
 
     /// A worker shapes.
@@ -458,38 +480,31 @@ impl Supervisor<'_> {
         if self.shaped {
             let what = if self.known.has_loops() { "packets are shaped again" } else { "a worker runs again" };
             eprintln!("altq run: {what}");
-            self.give_again();
         } else if let Some(time) = self.args.duration {
             self.end = Some(self.now().saturating_add(time).saturating_add(LATE));
         }
+        self.give_again();
         self.manager.tell("READY=1\nSTATUS=shaping");
+        let unproven = self.unproven.take();
         if !self.shaped {
             self.keeper.started(&self.known.told.text);
+        } else if let Some(before) = unproven {
+            let text = self.known.told.text.clone();
+            self.note_read(&text, &before);
         }
         self.shaped = true;
         self.tell();
     }
 
-    /// Sends a new worker the changes of clients, in a thread. The worker sends notes of them
-    /// again.
+    /// Sends a new worker the changes of clients, in a thread, until it has them or ends. The
+    /// worker sends notes of them again.
     fn give_again(&self) {
         let Some(path) = self.socket.and_then(Opened::path).map(Path::to_owned) else { return };
-        if locked(&self.journal).is_empty() {
-            return;
-        }
-        let journal = self.journal.clone();
+        let Some(awaits) = self.worker.as_ref().and_then(|worker| worker.awaits.as_ref()) else { return };
+        let (awaits, journal) = (Arc::downgrade(awaits), self.journal.clone());
         let work = move || {
-            let (refused, given) = match Client::connect(&path) {
-                Ok(mut client) => give(&journal, &mut client),
-                Err(fault) => (Vec::new(), Err(fault)),
-            };
-            for one in &refused {
-                eprintln!("altq run: subscriber {} is not there any more: {}", one.id, one.error);
-            }
-            match given {
-                Ok(()) if refused.is_empty() => eprintln!("altq run: the changes since the start are made again"),
-                Ok(()) => eprintln!("altq run: the other changes since the start are made again"),
-                Err(fault) => eprintln!("altq run: not all changes since the start could be made again: {fault}"),
+            while awaits.strong_count() > 0 && !given(&journal, &path) {
+                std::thread::sleep(AGAIN);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("altq journal".to_owned()).spawn(work) {
@@ -608,6 +623,29 @@ impl Drop for Supervisor<'_> {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Sends a new worker the changes of clients. False if that must be tried again: the worker does
+/// not know that it has them all.
+fn given(journal: &Mutex<Journal>, path: &Path) -> bool {
+    let sent = Client::connect(path).map(|mut client| {
+        let (refused, given) = give(journal, &mut client);
+        (refused, given, that_is_all(&mut client))
+    });
+    let (refused, given, ended) = match sent {
+        Ok(sent) => sent,
+        Err(fault) => (Vec::new(), Ok(()), Err(fault)),
+    };
+    for one in &refused {
+        eprintln!("altq run: subscriber {} is not there any more: {}", one.id, one.error);
+    }
+    let again = matches!(&ended, Err(fault) if fault.code == Code::Failed);
+    match given.and(ended) {
+        Ok(()) if refused.is_empty() => eprintln!("altq run: the changes since the start are made again"),
+        Ok(()) => eprintln!("altq run: the other changes since the start are made again"),
+        Err(fault) => eprintln!("altq run: not all changes since the start could be made again: {fault}"),
+    }
+    !again
 }
 
 /// Sends a worker policies and answers, in a thread, so that nothing else waits for it.

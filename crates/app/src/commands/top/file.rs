@@ -15,12 +15,13 @@ use altq_engine::headers::Key;
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Nanos, SECOND};
 use altq_monitor::document::{Link as Document, More, Top};
+use altq_monitor::fold::By;
 use altq_monitor::tree::Class;
 use altq_monitor::{Departures, FlowKey, Limits, Monitor, Second, Tree, Watch, Window};
 use altq_simulator::sim::Capture;
 use anyhow::Context as _;
 
-use super::{Args, Form, seen};
+use super::{Args, Form, chosen, seen};
 use crate::exit::Exit;
 use crate::output;
 use crate::policy::load_policy;
@@ -30,6 +31,10 @@ const FLOWS: usize = 10;
 
 /// Plays a capture.
 pub fn run(args: &Args, path: &Path) -> anyhow::Result<Exit> {
+    if let Some(option) = args.of_classes().filter(|_| args.policy.is_none()) {
+        eprintln!("altq top: {option} is about classes, and a capture has none; say which with --policy");
+        return Ok(Exit::Usage);
+    }
     let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let capture = match Capture::read(bytes) {
         Ok(capture) => capture,
@@ -92,11 +97,11 @@ pub fn run(args: &Args, path: &Path) -> anyhow::Result<Exit> {
                     return Ok(true);
                 }
                 Event::Second(_) if args.once => return Ok(true),
-                Event::Second(now) | Event::End(now) => sorted.second(now, args.window, None),
+                Event::Second(now) | Event::End(now) => sorted.second(now, args.window, None, args.by),
             };
             match (second, form) {
                 (None, _) => Ok(true),
-                (Some(document), Form::Json) => output::line(&serde_json::to_string(&document)?),
+                (Some(document), Form::Json) => output::line(&serde_json::to_string(&chosen(args, document)?)?),
                 (Some(document), _) => table(args, document),
             }
         })?,
@@ -195,7 +200,8 @@ impl Sorted {
     }
 
     /// Ends a second, and returns a document. `class`: the class whose flows it has; `None`: all.
-    fn second(&mut self, now: Nanos, window: u32, class: Option<&str>) -> Option<Top> {
+    /// `by`: what they are folded by.
+    fn second(&mut self, now: Nanos, window: u32, class: Option<&str>, by: Option<By>) -> Option<Top> {
         let tree = self.monitor.tree().clone();
         let mut counters = self.own.clone();
         for class in tree.order().iter().rev().copied() {
@@ -223,11 +229,13 @@ impl Sorted {
             _ => Window::Second,
         };
         let frame = self.monitor.frame(window)?;
-        let more = |id: ClassId| More {
-            flows: class
-                .is_none_or(|class| tree.name(id) == class)
-                .then(|| self.monitor.flows(&frame, id).shortened(FLOWS)),
-            ..More::default()
+        let more = |id: ClassId| {
+            let named = class.is_none_or(|class| tree.name(id) == class);
+            let flows = named.then(|| self.monitor.flows(&frame, id));
+            match by {
+                Some(by) => More { folded: flows.map(|flows| flows.folded(by, FLOWS)), ..More::default() },
+                None => More { flows: flows.map(|flows| flows.shortened(FLOWS)), ..More::default() },
+            }
         };
         let mut document = Document::of(&frame, &counters, more);
         document.name.clone_from(&self.name);
@@ -252,7 +260,7 @@ fn screen(args: &Args, capture: &Capture, mut sorted: Sorted) -> anyhow::Result<
 
     use altq_top::terminal::{News, show};
     let mut screen = super::screen::screen(args);
-    let chosen = Mutex::new((args.window, None::<String>));
+    let chosen = Mutex::new((args.window, None::<String>, args.by));
     let look = || chosen.lock().unwrap_or_else(PoisonError::into_inner);
     let signals = altq_dataplane::signal::Watch::new().context("signals cannot be watched")?;
     let ended = || signals.seen();
@@ -266,15 +274,15 @@ fn screen(args: &Args, capture: &Capture, mut sorted: Sorted) -> anyhow::Result<
                     Ok(true)
                 }
                 Event::Second(now) | Event::End(now) => {
-                    let (window, class) = look().clone();
-                    let document = sorted.second(now, window, class.as_deref());
+                    let (window, class, by) = look().clone();
+                    let document = sorted.second(now, window, class.as_deref(), by);
                     Ok(document.is_none_or(|document| news.send(News::Top(Box::new(document))).is_ok()))
                 }
             })
         });
         let result = show(&mut screen, &shown, ended, |screen| {
             let window = super::screen::seconds(screen.window);
-            *look() = (window, screen.chosen_class().map(|class| class.name.clone()));
+            *look() = (window, screen.chosen_class().map(|class| class.name.clone()), screen.by);
         });
         drop(shown);
         result.context("the terminal cannot be used")?;

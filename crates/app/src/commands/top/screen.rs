@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use altq_control::client::Client;
 use altq_dataplane::signal::Watch;
-use altq_monitor::document::Top;
+use altq_monitor::document::{Class, Top};
+use altq_monitor::fold::By;
+use altq_monitor::tree::TreeError;
 use altq_monitor::view::Sort;
 use altq_monitor::{View, Window};
 use altq_top::terminal::{News, show};
@@ -60,17 +62,35 @@ fn look(args: &Args) -> Look {
     Look { ascii: args.ascii || !is_utf8(), color: !no_color && args.form() == Form::Screen }
 }
 
+/// Which classes are shown, and in which order.
+fn view(args: &Args) -> View {
+    View { sort: args.sort.into(), filter: args.filter.clone(), ..View::default() }
+}
+
+/// A document with the classes that a table shows, in its order. Those that are left out stay in
+/// the figures of the classes above them.
+pub fn chosen(args: &Args, mut document: Top) -> Result<Top, TreeError> {
+    if args.chooses() {
+        for link in &mut document.links {
+            let lines = view(args).lines(&link.frame()?);
+            let mut classes: Vec<Option<Class>> = std::mem::take(&mut link.classes).into_iter().map(Some).collect();
+            link.classes = lines.iter().filter_map(|line| classes.get_mut(line.class as usize)?.take()).collect();
+        }
+    }
+    Ok(document)
+}
+
 /// An empty screen with the given options.
 pub fn screen(args: &Args) -> Screen {
-    let view = View { sort: args.sort.into(), filter: args.filter.clone(), ..View::default() };
     let window = match args.window {
         60 => Window::Minute,
         10 => Window::Ten,
         _ => Window::Second,
     };
-    let mut screen = Screen::new(look(args), view, window);
+    let mut screen = Screen::new(look(args), view(args), window);
     screen.chosen.clone_from(&args.class);
     screen.is_past = args.at.is_some();
+    screen.by = args.by;
     screen
 }
 
@@ -129,7 +149,7 @@ pub fn local(args: &Args, client: Client, mut wanted: Wanted, first: Top) -> any
         let ended = || signals.seen();
         let result = show(&mut screen, &shown, ended, |screen| {
             // It may have ended.
-            let _ = ask.send((screen.window, screen.chosen_class().map(|class| class.name.clone())));
+            let _ = ask.send((screen.window, screen.chosen_class().map(|class| class.name.clone()), screen.by));
         });
         drop(ask);
         result
@@ -143,7 +163,7 @@ fn ask_again(
     args: &Args,
     mut client: Option<Client>,
     mut wanted: Wanted,
-    asked: &Receiver<(Window, Option<String>)>,
+    asked: &Receiver<(Window, Option<String>, Option<By>)>,
     news: &Sender<News>,
 ) {
     loop {
@@ -166,8 +186,8 @@ fn ask_again(
         match asked.recv_timeout(EACH) {
             Ok(first) => {
                 // If several keys were pressed, the last one counts.
-                let (window, class) = asked.try_iter().last().unwrap_or(first);
-                (wanted.window_s, wanted.class) = (seconds(window), class);
+                let (window, class, by) = asked.try_iter().last().unwrap_or(first);
+                (wanted.window_s, wanted.class, wanted.by) = (seconds(window), class, by.map(By::word));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -178,17 +198,17 @@ fn ask_again(
 /// Shows the figures of another host on a screen.
 pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     let mut screen = screen(args);
-    let mut window = screen.window;
+    let mut chosen = (screen.window, screen.by);
     let signals = Watch::new().context("signals cannot be watched")?;
     let ended = || signals.seen();
     let (news, shown) = channel();
-    let mut running = Some(listen(args, host, window, news.clone())?);
+    let mut running = Some(listen(args, host, chosen, news.clone())?);
     show(&mut screen, &shown, ended, |screen| {
-        if screen.window != window {
-            window = screen.window;
-            // The old one must end first: its documents have the old window.
+        if (screen.window, screen.by) != chosen {
+            chosen = (screen.window, screen.by);
+            // The old one must end first: its documents are what was chosen before.
             running = None;
-            match listen(args, host, window, news.clone()) {
+            match listen(args, host, chosen, news.clone()) {
                 Ok(next) => running = Some(next),
                 Err(error) => _ = news.send(News::Trouble(error.to_string())),
             }
@@ -214,9 +234,10 @@ impl Drop for Listening {
     }
 }
 
-/// Reads another host's documents, in a thread.
-fn listen(args: &Args, host: &str, window: Window, news: Sender<News>) -> anyhow::Result<Listening> {
-    let (remote, out) = Remote::start(args, host, seconds(window), args.at.is_none())?;
+/// Reads another host's documents, in a thread. `chosen`: the window, and what flows are folded by.
+fn listen(args: &Args, host: &str, chosen: (Window, Option<By>), news: Sender<News>) -> anyhow::Result<Listening> {
+    let (window, by) = chosen;
+    let (remote, out) = Remote::start(args, host, seconds(window), by, args.at.is_none())?;
     let process = remote.process().context("ssh has ended")?;
     let (host, is_over) = (host.to_owned(), Arc::new(AtomicBool::new(false)));
     let over = is_over.clone();

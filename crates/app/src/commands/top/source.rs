@@ -1,5 +1,6 @@
 //! Gets documents of a running altq: by its control socket, or by ssh from another host.
 
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,9 +9,10 @@ use altq_control::client::Client;
 use altq_control::{Code, Fault};
 use altq_engine::units::SECOND;
 use altq_monitor::document::Top;
+use altq_monitor::fold::By;
 use serde::{Deserialize, Serialize};
 
-use super::{Args, Form};
+use super::{Args, Form, chosen};
 use crate::exit::Exit;
 use crate::output;
 use crate::socket::fail;
@@ -34,6 +36,8 @@ pub struct Wanted {
     pub line_s: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ago_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<&'static str>,
 }
 
 impl Wanted {
@@ -45,6 +49,7 @@ impl Wanted {
             flows: None,
             line_s: args.lines.then_some(60),
             ago_s: args.at.map(|ago| ago / SECOND),
+            by: args.by.map(By::word),
         }
     }
 }
@@ -78,8 +83,20 @@ fn ask(client: &mut Client, wanted: &Wanted) -> Result<String, Fault> {
 }
 
 fn read(json: &str) -> Result<Top, Fault> {
-    serde_json::from_str(json)
-        .map_err(|error| Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})")))
+    serde_json::from_str(json).map_err(unreadable)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> Fault {
+    Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})"))
+}
+
+/// A document as `--json` prints it: as it came, unless classes are left out or sorted.
+fn printed<'j>(args: &Args, json: &'j str) -> Result<Cow<'j, str>, Fault> {
+    if !args.chooses() {
+        return Ok(Cow::Borrowed(json));
+    }
+    let document = chosen(args, read(json)?).map_err(unreadable)?;
+    serde_json::to_string(&document).map(Cow::Owned).map_err(unreadable)
 }
 
 /// Shows what the control socket answers.
@@ -99,8 +116,12 @@ pub fn socket(args: &Args) -> anyhow::Result<Exit> {
         loop {
             let times = serde_json::from_str(&json).ok();
             if before.is_none() || times != before {
+                let line = match printed(args, &json) {
+                    Ok(line) => line,
+                    Err(fault) => return Ok(fail("top", &fault)),
+                };
                 // If the reader of the pipe has gone, it ends.
-                if !output::line(&json)? {
+                if !output::line(&line)? {
                     return Ok(Exit::Ok);
                 }
                 before = times;
@@ -157,7 +178,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Starts it. `lines`: whether the first document has what each class got in the last minute.
+    /// Starts it. `by`: what flows are folded by. `lines`: whether the first document has what each
+    /// class got in the last minute.
     ///
     /// # Errors
     /// There is no ssh here.
@@ -165,6 +187,7 @@ impl Remote {
         args: &Args,
         host: &str,
         window: u32,
+        by: Option<By>,
         lines: bool,
     ) -> anyhow::Result<(Remote, BufReader<ChildStdout>)> {
         let mut command = Command::new("ssh");
@@ -177,6 +200,9 @@ impl Remote {
             if let Some(value) = value {
                 command.arg(format!("{option}={value}"));
             }
+        }
+        if let Some(by) = by {
+            command.arg(format!("--by={}", by.word()));
         }
         if let Some(ago) = args.at {
             command.arg(format!("--at=-{}s", ago / SECOND));
@@ -232,11 +258,14 @@ pub fn remote(args: &Args, host: &str) -> anyhow::Result<Exit> {
     if args.form() == Form::Screen {
         return remote_screen(args, host);
     }
-    let (remote, out) = Remote::start(args, host, args.window, args.lines)?;
+    let (remote, out) = Remote::start(args, host, args.window, args.by, args.lines)?;
     for line in out.lines() {
         let Ok(line) = line else { break };
         let shown = match args.form() {
-            Form::Json => output::line(&line)?,
+            Form::Json => match printed(args, &line) {
+                Ok(line) => output::line(&line)?,
+                Err(fault) => return Ok(fail("top", &fault)),
+            },
             _ => match read(&line) {
                 Ok(document) => table(args, document)?,
                 Err(fault) => return Ok(fail("top", &fault)),
@@ -272,4 +301,58 @@ fn table(args: &Args, document: Top) -> anyhow::Result<bool> {
 #[cfg(not(feature = "top"))]
 fn table(_: &Args, _: Top) -> anyhow::Result<bool> {
     Ok(false)
+}
+
+#[cfg(all(test, feature = "top"))]
+mod tests {
+    use altq_engine::account::Counters;
+    use altq_engine::units::Rate;
+    use altq_monitor::document::{Link, More};
+    use altq_monitor::{Class, Limits, Monitor, Second, Tree, Window};
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// A document about the link wan(b(web, rest), a).
+    fn document() -> String {
+        let classes = [("wan", 0, 9), ("b", 0, 1), ("web", 1, 1), ("rest", 1, 1), ("a", 0, 2)];
+        let class = |(name, parent, rate): (&str, u32, u64)| Class {
+            name: name.to_owned(),
+            parent,
+            asked: Some(Rate::mbit_s(rate)),
+            ceiling: None,
+        };
+        let tree = Tree::new(classes.into_iter().map(class).collect()).unwrap();
+        let mut monitor = Monitor::new(tree, Limits::default(), None);
+        let counters = [Counters::default(); 5];
+        monitor.second(Second { from: 0, to: SECOND, counters: &counters, ..Second::default() });
+        let frame = monitor.frame(Window::Second).unwrap();
+        let link = Link::of(&frame, monitor.counters(), |_| More::default());
+        serde_json::to_string(&Top::new(vec![link])).unwrap()
+    }
+
+    #[test]
+    fn json_has_the_classes_of_a_table_in_its_order() {
+        let document = document();
+        let args = |words: &[&str]| Program::parse_from([&["top", "--json"][..], words].concat()).args;
+        for (words, expected) in [
+            (&["--sort", "name"][..], &["wan", "a", "b", "rest", "web"][..]),
+            (&["--sort", "ask"][..], &["wan", "a", "b", "web", "rest"][..]),
+            (&["--filter", "WEB"][..], &["wan", "b", "web"][..]),
+            (&["--filter", "s", "--sort", "name"][..], &["wan", "b", "rest"][..]),
+        ] {
+            let top = read(&printed(&args(words), &document).unwrap()).unwrap();
+            let names: Vec<&str> = top.links[0].classes.iter().map(|class| class.name.as_str()).collect();
+            assert_eq!(names, expected, "{words:?}");
+        }
+        // Nothing is chosen: it is printed as it came, even if another altq has more to say.
+        assert_eq!(printed(&args(&["--class", "a"]), "{\"new\": 1}").unwrap(), "{\"new\": 1}");
+        assert!(printed(&args(&["--sort", "got"]), "{\"new\": 1}").is_err());
+    }
 }

@@ -79,10 +79,34 @@ fn questions_out_of_turn_are_refused() {
     assert_eq!((disk.0.borrow().steps.len(), changes.history().len()), (steps, 0));
     wired(&mut changes, begin("b", "a", Some(60)), &at(1));
     assert!(refused(&wired(&mut changes, begin("c", "b", None), &at(2))), "one change at a time");
-    assert_eq!(wired(&mut changes, Ask::Old, &at(2)), Answer::Policy { text: text("a") });
+    assert_eq!(wired(&mut changes, Ask::Old, &at(2)), Answer::Old { text: text("a"), rates: BTreeMap::new() });
     // It is not made yet, so it cannot be confirmed.
     assert!(refused(&wired(&mut changes, Ask::Confirm { by: By::default() }, &at(2))));
     wired(&mut changes, Ask::Made, &at(2));
     let confirmed = wired(&mut changes, Ask::Confirm { by: By::default() }, &at(3));
     assert_eq!(confirmed, Answer::Done { number: 1, note: None });
+}
+
+/// The rates that clients had set are kept with the change that waits, also after a crash. They
+/// belong to that change only.
+#[test]
+fn rates_that_were_set_come_back_with_the_policy() {
+    let disk = Fake::default();
+    let mut changes = load(&disk);
+    changes.started(&text("a")).unwrap();
+    let rates = BTreeMap::from([("wan".to_owned(), 50_000_000)]);
+    let told = wired(&mut changes, Ask::Rates { rates: rates.clone() }, &at(1));
+    assert!(matches!(told, Answer::Done { note: None, .. }), "{told:?}");
+    wired(&mut changes, begin("b", "a", Some(60)), &at(1));
+    wired(&mut changes, Ask::Made, &at(1));
+    let old = Answer::Old { text: text("a"), rates };
+    assert_eq!(wired(&mut changes, Ask::Old, &at(2)), old);
+    drop(changes);
+    assert_eq!(after_a_crash(&disk, &at(3)), (text("b"), Some(58 * SECOND)));
+    let mut changes = load(&disk);
+    assert_eq!(wired(&mut changes, Ask::Old, &at(3)), old);
+    wired(&mut changes, Ask::Reverted { why: "late".to_owned() }, &at(4));
+    // The next change begins without rates that were set.
+    wired(&mut changes, begin("c", "a", Some(60)), &at(5));
+    assert_eq!(wired(&mut changes, Ask::Old, &at(6)), Answer::Old { text: text("a"), rates: BTreeMap::new() });
 }

@@ -7,6 +7,7 @@ use altq_reserve::{Excess, Saved, Tspec};
 use serde_json::Value;
 
 use super::*;
+use crate::fault::Code;
 use crate::journal::Journal;
 use crate::prefix::Prefix;
 use crate::request::{Gets, Place as SubscriberPlace, Subscriber};
@@ -330,19 +331,22 @@ fn a_worker_gets_the_reservations_of_the_one_before() {
     assert!(world.ask(&add("d", 4, 700_000)).granted && world.ask(&of(Op::Del, "d")).granted);
     world.now += 3 * SECOND;
     assert!(world.ask(&of(Op::Refresh, "b")).granted);
-    assert!(world.journal.has_reservations());
+    assert!(!world.journal.is_empty());
     let saved: Vec<Saved> = world.table("down").reservations().map(|there| there.saved(0, 0)).collect();
     let state = world.table("down").save(world.now, world.at().boot);
     let mut next = World::new(POLICY);
     // Its clock continues, because it is the host's; six seconds have passed.
     next.now = world.now + 6 * SECOND;
-    next.roster.await_reservations(next.now + 10 * SECOND);
+    next.roster.await_those_before(next.now + 10 * SECOND);
     let fault = next.roster.reserve(next.at(), &add("a", 1, 1_000)).unwrap_err();
     assert_eq!((fault.code, fault.to_string().contains("ask again")), (Code::Failed, true));
     let done = next.roster.restore(next.at(), Some(&state), false);
     let again = next.done(done);
     assert_eq!(again, Again { restored: 2, expired: 1, refused: Vec::new() });
     assert!(next.roster.reserve(next.at(), &Request::new(Op::List)).is_err(), "more may come");
+    // The same again, because the answer was lost.
+    let done = next.roster.restore(next.at(), Some(&state), false);
+    assert_eq!(next.done(done), Again { restored: 0, expired: 1, refused: Vec::new() });
     let done = next.roster.restore(next.at(), None, true);
     next.done(done);
     // The same key means the same reservation, with its deadline; no number is used twice.
@@ -354,7 +358,11 @@ fn a_worker_gets_the_reservations_of_the_one_before() {
     assert_eq!(there[1].excess, Excess::Default);
     // A worker that never gets them answers after a while.
     let mut alone = World::new(POLICY);
-    alone.roster.await_reservations(alone.now + SECOND);
+    alone.roster.await_those_before(alone.now + SECOND);
+    // As long as some come, it waits for more.
+    alone.roster.await_more(alone.now + 5 * SECOND);
+    alone.now += 4 * SECOND;
+    assert!(alone.roster.reserve(alone.at(), &add("a", 1, 1_000)).is_err_and(|fault| fault.passes()));
     alone.now += SECOND;
     assert!(alone.ask(&add("a", 1, 1_000)).granted);
     // For a link that no longer exists the journal forgets them.

@@ -1,6 +1,6 @@
 //! The words of meters, and what they say.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use crate::settings::{Kind, Settings, Value, Word};
 use crate::spec::SpecError;
@@ -61,8 +61,9 @@ pub const WORDS: &[Word] = &[
     },
 ];
 
-/// The most meters in a chain, the first one included.
-pub const DEEPEST: usize = 3;
+/// The most meters in a chain, the first one included: as many as the 16 actions of one of ALTQ's
+/// conditioners hold.
+pub const DEEPEST: usize = 7;
 
 /// The words in a meter's braces and before them, of which `kind` stands for the word before them.
 const PARTS: [&str; 13] =
@@ -76,8 +77,8 @@ pub struct Path {
     depth: usize,
 }
 
-/// How many places there are: 1, 3 and 9.
-const PATHS: usize = 13;
+/// How many places there are: 1, 3, 9 and so on.
+const PATHS: usize = (3_usize.pow(DEEPEST as u32) - 1) / 2;
 
 /// The words of the settings, and the names of the counters, of a meter at each place.
 struct Names {
@@ -85,23 +86,31 @@ struct Names {
     counters: [[&'static str; 2]; 3],
 }
 
-/// Made once, and kept: words of settings and names of counters are static.
-static NAMES: LazyLock<Vec<Names>> = LazyLock::new(|| {
-    let keep = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-    let mut prefixes = vec![(String::new(), String::new())];
-    for at in 0..(PATHS - 1) / 3 {
-        for colour in COLOURS {
-            let (words, counters) = prefixes[at].clone();
-            prefixes.push((format!("{words}meter {colour} "), format!("{counters}{colour}_")));
+/// Each made once, for the first meter at its place, and kept: words of settings and names of
+/// counters are static.
+static NAMES: [OnceLock<Box<Names>>; PATHS] = [const { OnceLock::new() }; PATHS];
+
+impl Names {
+    /// Those of the place with this number.
+    fn of(number: usize) -> Names {
+        let keep = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+        let (words, counters) = prefixes(number);
+        Names {
+            words: PARTS.map(|part| {
+                keep(if part == "kind" { format!("{words}meter") } else { format!("{words}meter {part}") })
+            }),
+            counters: COLOURS
+                .map(|colour| [format!("{counters}{colour}"), format!("{counters}{colour}_bytes")].map(keep)),
         }
     }
-    let names = prefixes.into_iter().map(|(words, counters)| Names {
-        words: PARTS
-            .map(|part| keep(if part == "kind" { format!("{words}meter") } else { format!("{words}meter {part}") })),
-        counters: COLOURS.map(|colour| [format!("{counters}{colour}"), format!("{counters}{colour}_bytes")].map(keep)),
-    });
-    names.collect()
-});
+}
+
+/// What words and names of counters of a place begin with.
+fn prefixes(number: usize) -> (String, String) {
+    let Some(at) = number.checked_sub(1) else { return (String::new(), String::new()) };
+    let ((words, counters), colour) = (prefixes(at / 3), COLOURS[at % 3]);
+    (format!("{words}meter {colour} "), format!("{counters}{colour}_"))
+}
 
 impl Path {
     /// The place of a class's meter.
@@ -122,12 +131,18 @@ impl Path {
     /// the word before the braces.
     pub fn setting(self, word: &str) -> Option<&'static str> {
         let at = PARTS.iter().position(|part| *part == word)?;
-        NAMES.get(self.number).map(|names| names.words[at])
+        self.names().map(|names| names.words[at])
     }
 
     /// The names of the counters of a colour's packets and bytes.
     pub(super) fn counters(self, colour: usize) -> Option<[&'static str; 2]> {
-        NAMES.get(self.number)?.counters.get(colour).copied()
+        self.names()?.counters.get(colour).copied()
+    }
+
+    /// The words and names of a place that exists.
+    fn names(self) -> Option<&'static Names> {
+        let names = NAMES.get(self.number)?;
+        Some(names.get_or_init(|| Box::new(Names::of(self.number))))
     }
 }
 

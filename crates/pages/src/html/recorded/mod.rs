@@ -26,7 +26,7 @@ const MOST_GAPS: usize = 5;
 
 /// All that was recorded.
 pub(super) fn section(recorded: &Recorded) -> Markup {
-    let judged: Vec<Vec<Judged>> = recorded.links.iter().map(|link| promises::judge(link, &recorded.changes)).collect();
+    let judged: Vec<Vec<Judged>> = recorded.links.iter().map(|link| promises::judge(link, recorded.altered)).collect();
     let all = || judged.iter().flatten();
     let count = |verdict: Verdict| {
         let guarantees = all().filter(|one| one.guarantee == verdict).count();
@@ -76,7 +76,7 @@ fn of_link(link: &Link, judged: &[Judged], recorded: &Recorded) -> Markup {
         }
         (gaps(link))
         h3 { "Promises" } "\n"
-        (promises::section(link, judged, &recorded.changes))
+        (promises::section(link, judged, recorded.altered))
         h3 { "Over time" } "\n"
         (chart::section(link, recorded))
         h3 { "Classes" } "\n"

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::{QUARTER, SECOND};
 use crate::html::element::{table, verdict};
 use crate::html::text::{clock, figure, number, time};
-use crate::recorded::{Change, Class, Link, Point};
+use crate::recorded::{Class, Link, Point};
 
 /// What a class may miss of what it could claim: time is that of the host's loop, which is late at
 /// times.
@@ -41,13 +41,14 @@ pub struct Judged {
     pub delay: Verdict,
     /// What it did in all.
     sum: Point,
-    /// The longest 99th percentile since the policy was changed last, in ns; 0 if nothing left.
+    /// The longest 99th percentile since the bound is what it is, in ns; 0 if nothing left.
     p99: u64,
 }
 
-/// When promises were changed last.
-fn altered(changes: &[Change]) -> Option<u64> {
-    changes.iter().filter(|change| change.alters).map(|change| change.unix_ns).max()
+/// From when on delays are judged by the bounds of now: what waited when the policy or the link's
+/// rate was changed has left a little later. `altered`: when promises were changed last.
+fn settled(link: &Link, altered: Option<u64>) -> Option<u64> {
+    altered.max(link.rate_altered).map(|at| at.saturating_add(QUARTER))
 }
 
 /// A bound with what histograms and the host add: percentiles are within 1/32, and kept to 1/256.
@@ -55,11 +56,10 @@ fn allowed(bound: u64) -> u64 {
     bound.saturating_add(bound / 16).saturating_add(LATE)
 }
 
-/// Judges the classes without others below them.
-pub fn judge(link: &Link, changes: &[Change]) -> Vec<Judged> {
+/// Judges the classes without others below them. `altered`: when promises were changed last.
+pub fn judge(link: &Link, altered: Option<u64>) -> Vec<Judged> {
     let mut sums = vec![(Point::default(), 0u64); link.classes.len()];
-    // What waited when the policy was changed has left a little later.
-    let settled = altered(changes).map_or(0, |at| at.saturating_add(QUARTER));
+    let settled = settled(link, altered).unwrap_or(0);
     for slice in &link.slices {
         for (place, point) in &slice.points {
             let Some((sum, p99)) = sums.get_mut(*place) else { continue };
@@ -133,7 +133,7 @@ fn left_out(all: usize, rows: usize, what: &str) -> Markup {
 }
 
 /// The table of promises.
-pub fn section(link: &Link, judged: &[Judged], changes: &[Change]) -> Markup {
+pub fn section(link: &Link, judged: &[Judged], altered: Option<u64>) -> Markup {
     let bytes: Vec<u64> = judged.iter().map(|one| one.sum.wire).collect();
     let failed =
         |at: usize| judged.get(at).is_some_and(|one| one.guarantee == Verdict::Fail || one.delay == Verdict::Fail);
@@ -178,9 +178,8 @@ pub fn section(link: &Link, judged: &[Judged], changes: &[Change]) -> Markup {
              class may be late by its latency. Bound: what altq check computes for the last packet of a full queue. \
              PASS if the longest 99th percentile of a second or of a quarter of a minute is no more than 1/16 and "
              (time(LATE as f64)) " above it: that much histograms and the host add"
-            @if let Some(at) = altered(changes) {
-                ". Delays count from " (clock(at.saturating_add(QUARTER))) " UTC on, because the policy was changed \
-                 before"
+            @if let Some(at) = settled(link, altered) {
+                ". Delays count from " (clock(at)) " UTC on, because the policy or the link's rate was changed before"
             }
             ". It is about packets of the link's MTU: a queue that counts packets takes longer for super-packets."
         } "\n"
@@ -310,22 +309,25 @@ mod tests {
             claims(0, 0, 1),
         ]);
         let expected = [(Pass, Pass), (Fail, Fail), (NotAsked, Nothing), (NotAsked, Pass)];
-        assert_eq!(verdicts(&judge(&link, &[])), expected);
-        // After a change that altered the policy 3 s after the first slice began, only the second
-        // slice counts for delays; after one later than that none.
-        let change = |second: u64| Change { unix_ns: second * SECOND, alters: true, ..Change::default() };
-        let confirmed = Change { unix_ns: 119 * SECOND, ..Change::default() };
+        assert_eq!(verdicts(&judge(&link, None)), expected);
+        // After a change of the policy 3 s after the first slice began, only the second slice
+        // counts for delays; after one later than that none. A rate that a client has set is the
+        // same.
+        let change = |second: u64| Some(second * SECOND);
         let mut first_late = link.clone();
         first_late.slices[0].points[0].1.p99 = 50_000_000;
-        assert_eq!(judge(&first_late, &[])[0].delay, Fail);
-        assert_eq!(judge(&first_late, &[change(103), confirmed])[0].delay, Pass);
-        assert_eq!(judge(&first_late, &[change(106)])[0].delay, Nothing);
+        assert_eq!(judge(&first_late, None)[0].delay, Fail);
+        assert_eq!(judge(&first_late, change(103))[0].delay, Pass);
+        assert_eq!(judge(&first_late, change(106))[0].delay, Nothing);
+        let slower = Link { rate_altered: change(101), ..first_late };
+        assert_eq!(judge(&slower, None)[0].delay, Pass);
+        assert_eq!(judge(&slower, change(106))[0].delay, Nothing);
         // What follows the line, or is the kernel's, is not judged.
         for (adapts, path) in [(true, "bridge"), (false, "kernel")] {
             let other = Link { adapts, path: path.into(), ..link.clone() };
-            assert!(verdicts(&judge(&other, &[])).iter().all(|pair| *pair == (Nothing, Nothing)), "{path}");
+            assert!(verdicts(&judge(&other, None)).iter().all(|pair| *pair == (Nothing, Nothing)), "{path}");
         }
-        let page = section(&link, &judge(&link, &[]), &[change(103)]).into_string();
+        let page = section(&link, &judge(&link, None), change(103)).into_string();
         assert!(page.contains("Delays count from 00:01:58 UTC on"), "{page}");
         assert!(page.contains("<td data-of=\"missed\">2 %</td>") && page.contains(">not asked<"), "{page}");
         assert!(page.contains("no more than 1/16 and 1 ms above it"), "{page}");

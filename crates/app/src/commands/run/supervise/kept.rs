@@ -1,12 +1,15 @@
 //! What the supervisor keeps for its worker, which cannot open files: which policy runs, and which
 //! one comes back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use altq_control::Request;
 use altq_control::change::{Answer, Ask, By, Question, Reply, Text, What};
-use altq_control::journal::locked;
-use altq_engine::units::Nanos;
+use altq_control::journal::{locked, note};
+use altq_engine::units::{Nanos, Rate};
 
+use super::super::apply::rate_again;
 use super::super::heart::{Begun, Told};
 use super::super::keep::policy_of;
 use super::{Known, Supervisor, ToWorker, choose};
@@ -35,12 +38,13 @@ impl Supervisor<'_> {
             self.begun = None;
         }
         let runs = if made { self.begun.take() } else { old.map(|text| (text, false)) };
-        if let Some((text, of_file)) = runs {
-            self.runs(text, of_file);
-        }
         if let Some(worker) = &self.worker {
             // A worker that has ended needs no answer.
             let _ = worker.policies.send(ToWorker::Kept(Reply { kept: keep, answer }));
+        }
+        // Reading a long policy takes a second, and nobody has to wait for it.
+        if let Some((text, of_file)) = runs {
+            self.runs(text, of_file);
         }
     }
 
@@ -77,7 +81,7 @@ impl Supervisor<'_> {
         Ok(Known { told, files: self.known.files.clone(), links })
     }
 
-    /// The policy that was read at SIGHUP runs now, or will run next.
+    /// The policy that was read at SIGHUP while no worker ran runs now.
     pub(super) fn note_read(&mut self, text: &Text, before: &Text) {
         let (wait_ns, guards, lines) = (None, Vec::new(), Vec::new());
         let (text, before, what, by) = (text.clone(), before.clone(), What::Hangup, By::default());
@@ -97,15 +101,43 @@ impl Supervisor<'_> {
         if worker && now.saturating_sub(since) < LATE {
             return;
         }
-        let Some(old) = self.keeper.old().cloned() else { return };
+        let Answer::Old { text, rates } = self.keeper.ask(Ask::Old) else { return };
         let had = self.worker.is_some();
         self.kill();
-        self.runs(old, false);
+        let (went, set) = (self.rates(), locked(&self.journal).rates().clone());
+        self.runs(text, false);
+        self.set_again(&went, &set, &rates);
         self.keeper.ask(Ask::Reverted { why: "nobody confirmed it in time".to_owned() });
         eprintln!("altq run: the change that nobody confirmed is taken back");
         self.overdue = None;
         if had {
             self.down("the change that nobody confirmed is taken back by a new start");
+        }
+    }
+
+    /// By link, the rate that the policy gives it.
+    fn rates(&self) -> BTreeMap<String, Rate> {
+        self.known.links.iter().map(|link| (link.name.clone(), link.spec.rate)).collect()
+    }
+
+    /// Notes the rates that clients have set and that hold again with the policy that came back, so
+    /// that the next worker gets them. `went`: what the policy before has given links, `set`: what
+    /// clients had set by then, `before`: what they had set before the change; the latter two in
+    /// bit/s.
+    fn set_again(
+        &mut self,
+        went: &BTreeMap<String, Rate>,
+        set: &BTreeMap<String, u64>,
+        before: &BTreeMap<String, u64>,
+    ) {
+        let rate_of = |rates: &BTreeMap<String, u64>, link: &str| rates.get(link).copied().map(Rate::bit_s);
+        for (link, comes) in self.rates() {
+            let Some(goes) = went.get(&link) else { continue };
+            let runs = rate_of(set, &link).unwrap_or(*goes);
+            if let Some(rate) = rate_again(runs, (*goes, comes), rate_of(before, &link)) {
+                let rate_bit_s = rate.as_bit_s();
+                locked(&self.journal).take(&note(&Request::SetLink { link, rate_bit_s }));
+            }
         }
     }
 
