@@ -25,7 +25,8 @@ from paths_world import (FIRST, FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, Fai
                          private_mounts)
 from service_world import Service  # noqa: E402
 from views_parts import SHOWN  # noqa: E402
-from views_world import PORT, Browser, Web  # noqa: E402
+from views_browser import Browser  # noqa: E402
+from views_world import PORT, Web  # noqa: E402
 
 POLICY = f"""link wan {{
     device    bridge a b

@@ -121,7 +121,8 @@ struct Left {
     handles: Vec<u64>,
     arrived: Vec<Nanos>,
     delays: Vec<Nanos>,
-    ends: Vec<Nanos>,
+    /// When they left the wire, if one is asked about.
+    ends: Option<Vec<Nanos>>,
 }
 
 impl Left {
@@ -133,7 +134,7 @@ impl Left {
             handles: Vec::with_capacity(count),
             arrived: Vec::with_capacity(count),
             delays: Vec::with_capacity(count),
-            ends: Vec::new(),
+            ends: None,
         }
     }
 
@@ -157,7 +158,10 @@ impl Left {
             .u64("handle", self.handles)
             .u64("arrived_ns", self.arrived)
             .u64("delay_ns", self.delays);
-        if ends.is_empty() { columns.table() } else { columns.u64("wire_end_ns", ends).table() }
+        match ends {
+            Some(ends) => columns.u64("wire_end_ns", ends).table(),
+            None => columns.table(),
+        }
     }
 }
 
@@ -540,7 +544,7 @@ impl Engine {
     /// until a time.
     fn go(&mut self, arrivals: &Arrivals, until: Nanos) -> PyResult<Left> {
         let mut left = Left::with_capacity(arrivals.len());
-        left.ends.reserve(arrivals.len());
+        let mut ends = Vec::with_capacity(arrivals.len());
         let (mut next, mut steps) = (0, 0_u64);
         // Packets that wait from before may leave now.
         let mut timer = (self.engine.backlog() > 0).then_some(self.now);
@@ -565,7 +569,7 @@ impl Engine {
             }
             let filled = drive::fill(&mut self.engine, now, &mut self.wire, |departure, taken| {
                 left.push(now, &departure);
-                left.ends.push(taken.end.unwrap_or(now));
+                ends.push(taken.end.unwrap_or(now));
                 Ok::<(), altq_simulator::wire::BeyondTime>(())
             });
             let filled = filled.map_err(|error| errors::packet(error.to_string()))?;
@@ -575,6 +579,6 @@ impl Engine {
         if until < Nanos::MAX {
             self.now = self.now.max(until);
         }
-        Ok(left)
+        Ok(Left { ends: Some(ends), ..left })
     }
 }

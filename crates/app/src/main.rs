@@ -58,6 +58,8 @@ enum Command {
     /// Checks a policy, and prints errors and what it promises; or checks a case. Runs and changes
     /// nothing
     Check(check::Args),
+    /// Says which class a packet gets, by which rule, and within which limits
+    Explain(commands::explain::Args),
     /// Prints a policy of any language in the native language, or as tc commands
     Convert(convert::Args),
     /// Runs a list of packets through a policy in virtual time
@@ -96,7 +98,7 @@ enum Command {
     /// Keeps a change that waits to be confirmed
     Confirm(apply::Plain),
     /// Takes back a change that waits to be confirmed, or brings back the previous policy
-    Rollback(apply::Plain),
+    Rollback(apply::Back),
     /// Prints the changes of the policy: when, by whom, and what differed
     History(apply::Past),
     /// Changes, makes or removes a class of a running altq
@@ -148,6 +150,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         #[cfg(feature = "experiments")]
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Convert(args) => convert::run(&args),
         #[cfg(feature = "experiments")]
         Command::Replay(args) => commands::replay::run(&args),

@@ -38,6 +38,8 @@ fn all() -> BTreeMap<&'static str, Schema> {
         ("altq.control/1", control),
         ("altq.experiments/1", of::<experiments::documents::Ran>()),
         ("altq.experiments_list/1", of::<experiments::documents::List<'_>>()),
+        ("altq.explain/1", of::<altq_config::explain::Explained<'_>>()),
+        ("altq.explain_capture/1", of::<altq_config::explain::Counted<'_>>()),
         ("altq.history/1", of::<altq_control::request::change::History>()),
         ("altq.past/1", of::<altq_monitor::recorded::Recorded>()),
         ("altq.policy/1", of::<altq_control::request::change::Running>()),

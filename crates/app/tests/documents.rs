@@ -114,6 +114,17 @@ fn policies_and_cases() {
     prints("altq.check/1", &["check", &folder.file("adapts.altq", adapts), "--json"]);
     let policy = "link wan { rate 10Mbit/s  scheduler fifo  class all { default } }";
     let policy = folder.file("replay.altq", policy);
+    let packet = "src=10.1.2.3 dst=192.0.2.1 proto=tcp sport=40000 dport=80 dscp=0";
+    prints("altq.explain/1", &["explain", &policy, "--packet", packet, "--json"]);
+    prints("altq.explain/1", &["explain", "examples/office/office.altq", "--packet", packet, "--link", "up", "--json"]);
+    let empty = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 101].map(u32::to_le_bytes).concat();
+    let capture = folder.0.join("empty.pcap");
+    std::fs::write(&capture, empty).unwrap();
+    let capture = capture.display().to_string();
+    prints(
+        "altq.explain_capture/1",
+        &["explain", "examples/office/office.altq", "--capture", &capture, "--link", "up", "--json"],
+    );
     let arrivals = folder.file("arrivals.csv", "time_ns,class,bytes,id\n0,all,1500,1\n9,all,100,2\n");
     prints("altq.replay/1", &["replay", &policy, "--arrivals", &arrivals, "--json"]);
     prints("altq.replay/1", &["replay", &policy, "--arrivals", &arrivals, "--json", "--wire-rate", "1Mbit/s"]);

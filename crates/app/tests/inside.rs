@@ -26,14 +26,14 @@ fn altq(folder: &Path, args: &[&str]) -> (i32, String, String) {
 fn a_case_runs_by_its_name_as_it_does_from_its_file() {
     let elsewhere = folder("runs");
     // One that is whole in itself, and one whose policy is a file beside it.
-    for (name, path) in [("voice", "cases/voice.toml"), ("home-dsl", "examples/home/home.toml")] {
+    for (name, path) in [("voice", "cases/voice.toml"), ("home", "examples/home/home.toml")] {
         let by_name = altq(&elsewhere, &["sim", name]);
         assert_eq!(by_name, altq(&tree(), &["sim", path]), "{name}");
         assert_eq!(by_name.0, 0, "{}", by_name.2);
         assert_eq!(by_name, altq(&elsewhere, &["sim", &format!("built-in:{path}")]), "{name}");
     }
     // The files and hashes are those of the source folder, and the case says where it came from.
-    let (_, out, _) = altq(&elsewhere, &["sim", "home-dsl", "--json"]);
+    let (_, out, _) = altq(&elsewhere, &["sim", "home", "--json"]);
     let inside: serde_json::Value = serde_json::from_str(&out).unwrap();
     let (_, out, _) = altq(&tree(), &["sim", "examples/home/home.toml", "--json"]);
     let files: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -102,7 +102,7 @@ fn examples_are_listed_printed_and_written() {
     let here = folder("written");
     let (code, list, _) = altq(&here, &["examples"]);
     assert_eq!(code, 0);
-    assert!(list.lines().any(|line| line.split_whitespace().eq(["examples/home/home.toml", "home-dsl"])), "{list}");
+    assert!(list.lines().any(|line| line.split_whitespace().eq(["examples/home/home.toml", "home"])), "{list}");
     assert!(list.lines().any(|line| line == "examples/home/home.altq"), "{list}");
     // A page, a policy and a case.
     let (_, list, _) = altq(&here, &["examples", "examples/office"]);

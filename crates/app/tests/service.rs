@@ -77,7 +77,7 @@ fn the_folder_of_the_last_good_policy_is_there() {
     for (name, makes) in [
         ("altq.service", "\nStateDirectory=altq\n"),
         ("altq.openrc", "\tcheckpath --directory --mode 0700 /var/lib/altq\n"),
-        ("altq.procd", "\tmkdir -p -m 0700 /var/lib/altq\n"),
+        ("altq.procd", "\tmkdir -p -m 0700 /etc/altq/state\n"),
     ] {
         assert!(std::fs::read_to_string(file(name)).unwrap().contains(makes), "{name}");
     }

@@ -31,7 +31,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
         found.iter().filter(|found| found.severity == Severity::Error).map(|found| found.at.class()).collect();
     let mut found = found.into_iter().peekable();
     for class in 0..link.classes.len() as ClassId {
-        meter::class(link, class, findings);
+        meter::class(link, class, !children[class as usize].is_empty(), findings);
         queue::class(link, class, findings);
         if !with_errors.contains(&class) {
             ceiling::class(link, class, &children[class as usize], findings);
@@ -89,7 +89,8 @@ fn views(link: &Link, mut each: impl FnMut(&View<'_>)) {
         .collect();
     for entry in schedule::all().filter(|entry| stand.contains(entry.name)) {
         let (names, children, holders) = (&names, &children, &holders);
-        each(&View { link: &link.spec, names, children, holders, overcommit: link.overcommit, entry });
+        let most = link.adapt.as_ref().map_or(link.spec.rate, |adapt| adapt.to);
+        each(&View { link: &link.spec, names, children, holders, most, overcommit: link.overcommit, entry });
     }
 }
 

@@ -141,3 +141,38 @@ pub fn protocol_name(number: u8) -> Option<&'static str> {
 pub fn all(field: Field) -> Vec<&'static str> {
     table(field).iter().map(|(name, _)| *name).collect()
 }
+
+/// The greatest value of a field that holds numbers.
+pub fn greatest(field: Field) -> u32 {
+    match field {
+        Field::SrcPort | Field::DstPort | Field::Port => 65535,
+        Field::Proto | Field::Tos | Field::TcpFlags => 255,
+        Field::Dscp => 63,
+        Field::Ecn => 3,
+        Field::Vlan => 4095,
+        Field::FlowLabel => 0xfffff,
+        _ => u32::MAX,
+    }
+}
+
+/// A number, decimal or hexadecimal (`0xb8`).
+pub fn number(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x");
+    if text.len() > 20 || !hex.unwrap_or(text).bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    match hex {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// One value of a field: a name that the field has, TCP flags joined by `+`, or a number that is
+/// not too great.
+pub fn read(field: Field, text: &str) -> Option<u32> {
+    if field == Field::TcpFlags && !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return text.split('+').try_fold(0, |flags, name| Some(flags | value(field, name)?));
+    }
+    let number = || number(text).filter(|number| *number <= u64::from(greatest(field))).map(|number| number as u32);
+    value(field, text).or_else(number)
+}

@@ -394,7 +394,16 @@ fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
 
 fn values(term: &Term, interfaces: &[String]) -> Vec<String> {
     let named = |value: u32| match term.field {
-        Field::Interface => interfaces.get(value as usize).cloned().unwrap_or_default(),
+        Field::Interface => {
+            let name = interfaces.get(value as usize).map_or("", String::as_str);
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-%+*@".contains(&byte);
+            // The kernel allows more characters in names of interfaces than a word has.
+            if !name.is_empty() && !name.contains("->") && name.bytes().all(is_plain) {
+                name.to_owned()
+            } else {
+                format!("\"{name}\"")
+            }
+        }
         // Ports are printed as numbers, which mean the same to every reader.
         Field::SrcPort | Field::DstPort | Field::Port => value.to_string(),
         field => names::name(field, value).map_or_else(|| value.to_string(), str::to_owned),

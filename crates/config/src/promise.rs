@@ -1,63 +1,20 @@
 //! What a policy promises its classes: the highest rate that each may reach, the rate that each can
 //! count on, and the longest delay of its packets.
 
+mod ceiling;
+#[cfg(test)]
+mod tests;
+
 use std::cell::OnceCell;
 
 use altq_engine::queue;
 use altq_engine::schedule::promise::{Bound, Bounds, Member, Place, Promise};
 use altq_engine::schedule::{self, OwnPackets, Role};
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::shape::meter::MeterSpec;
-use altq_engine::spec::{ClassId, QueueSpec, ROOT};
+use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::{Nanos, Rate};
 
-use crate::policy::Link;
-
-impl Link {
-    /// The highest rate that a class may reach in the long run: the lowest of the link's rate, what
-    /// its words and those of the classes above it allow, and what meters that drop packets let
-    /// through.
-    pub fn ceiling(&self, class: ClassId) -> Rate {
-        let mut most = self.spec.rate;
-        let mut at = class;
-        most = self.by_deadline_only(class).map_or(most, |ceiling| most.min(ceiling));
-        loop {
-            most = self.own_ceiling(at).map_or(most, |(ceiling, _)| most.min(ceiling));
-            match self.spec.classes.get(at as usize) {
-                Some(spec) if at != ROOT => at = spec.parent,
-                _ => return most,
-            }
-        }
-    }
-
-    /// The rate of a class that is served by deadline only. With `overcommit` the classes below a
-    /// class may have more by their deadlines than it has by its own.
-    pub(crate) fn by_deadline_only(&self, class: ClassId) -> Option<Rate> {
-        let spec = self.spec.classes.get(class as usize).filter(|_| class != ROOT)?;
-        let (rate, _) = self.entry_of(class)?.by_deadline_only(&spec.settings)?;
-        let inner = || self.spec.classes.iter().skip(1).any(|below| below.parent == class);
-        (!self.overcommit || !inner()).then_some(rate)
-    }
-
-    /// The highest rate that the words of a class alone and its meter let it reach, if they hold it
-    /// to any; and the word.
-    pub(crate) fn own_ceiling(&self, class: ClassId) -> Option<(Rate, &'static str)> {
-        let settings = &self.spec.classes.get(class as usize)?.settings;
-        let scheduler = self.entry_of(class).filter(|_| class != ROOT).and_then(|entry| entry.ceiling(settings));
-        let metered = MeterSpec::read(settings).ok().flatten().and_then(|meter| Some((meter.most()?, "meter")));
-        scheduler.into_iter().chain(metered).min_by_key(|(rate, _)| *rate)
-    }
-
-    /// The queue of a class: its own, or the one that its scheduler gives.
-    pub fn queue(&self, class: ClassId) -> Option<QueueSpec> {
-        if let Some(queue) = &self.spec.classes.get(class as usize)?.queue {
-            return Some(queue.clone());
-        }
-        let serving = self.spec.serving(class)?;
-        let words = &self.spec.classes.get(class as usize)?.settings;
-        Some((schedule::find(serving.name)?.queue)(&serving.settings, words))
-    }
-}
+use crate::policy::{Link, Path};
 
 /// The longest delay of a class's packets until their last bit has left, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +45,8 @@ pub struct Promises<'l> {
     standing: Vec<(usize, usize)>,
     /// All divisions, that of the link's scheduler first.
     places: Vec<Division>,
+    /// For each class: whether it has a meter that drops packets of several classes.
+    shared: Vec<bool>,
     /// For each class: the delay bounds that the link's own scheduler computes, on first use.
     bounds: OnceCell<Vec<Result<Bound, String>>>,
 }
@@ -107,6 +66,8 @@ struct Division {
     /// What each class has while all have packets, where its scheduler says so; computed on first
     /// use.
     long_run: OnceCell<Option<Vec<Rate>>>,
+    /// What the words guarantee all of them together, in bit/s; computed on first use.
+    asked: OnceCell<u128>,
 }
 
 /// A [`Member`] that has its words.
@@ -150,7 +111,8 @@ impl<'l> Promises<'l> {
         for place in &mut places {
             place.own_packets(link, &holders);
         }
-        Promises { link, holders, standing, places, bounds: OnceCell::new() }
+        let shared = shared_meters(link, &holders);
+        Promises { link, holders, standing, places, shared, bounds: OnceCell::new() }
     }
 
     /// What a class is promised by all schedulers above it together, or why it is promised nothing.
@@ -171,9 +133,11 @@ impl<'l> Promises<'l> {
         if let Some(why) = &division.nothing {
             return Err(why.clone());
         }
+        if let Some(why) = self.shared_meter(class) {
+            return Err(why);
+        }
         let holder = division.holder;
-        let words = self.link.spec.classes.get(holder as usize).map(|class| &class.settings);
-        if words.zip(self.link.entry_of(holder)).is_some_and(|(words, entry)| (entry.polices)(words)) {
+        if self.is_policed(holder) {
             let name = self.link.class_name(holder);
             return Err(format!(
                 "`{name}`, which holds the scheduler, is policed: one class may spend the tokens of all"
@@ -186,14 +150,32 @@ impl<'l> Promises<'l> {
         promises.get(at).cloned().unwrap_or_else(|| Err("there is no such class".to_owned()))
     }
 
-    /// What a class of the link's own scheduler has in the long run while all classes have packets,
-    /// if its scheduler says so. With `overcommit` nothing is said: then the words may not fit by
-    /// themselves.
+    /// Whether a meter above a class drops packets of others as well.
+    pub(crate) fn shares_meter(&self, class: ClassId) -> bool {
+        self.shared_meter(class).is_some()
+    }
+
+    /// Why a class is promised nothing although its scheduler promises it something: a class above
+    /// it, or the link, has a meter that drops packets, and holds packets of other classes as well.
+    fn shared_meter(&self, class: ClassId) -> Option<String> {
+        let mut at = class;
+        while at != ROOT {
+            at = self.link.spec.classes.get(at as usize)?.parent;
+            if self.shared.get(at as usize).is_some_and(|shared| *shared) {
+                let name = self.link.class_name(at);
+                return Some(format!("the meter of `{name}` drops packets: one class may spend the tokens of all"));
+            }
+        }
+        None
+    }
+
+    /// What a class has in the long run while all classes have packets, if its scheduler says so.
+    /// With `overcommit` nothing is said: then the words may not fit by themselves.
     fn long_run(&self, class: ClassId) -> Option<Rate> {
         let &(place, at) = self.standing.get(class as usize).filter(|_| !self.link.overcommit)?;
-        let division = self.places.get(place).filter(|division| division.holder == ROOT && class != ROOT)?;
+        let division = self.places.get(place).filter(|_| class != ROOT)?;
         let rates = division.long_run.get_or_init(|| {
-            let promised = Promise::new(0, self.link.spec.rate);
+            let promised = self.promise(division.holder).ok()?;
             self.in_place(division, class, promised, |entry, place| entry.long_run.and_then(|of| of(place))).flatten()
         });
         rates.as_ref()?.get(at).copied()
@@ -237,7 +219,7 @@ impl<'l> Promises<'l> {
     /// than it has while all classes have packets ([`schedule::Entry::long_run`]). `None` where
     /// nothing is guaranteed.
     pub fn guaranteed(&self, class: ClassId) -> Option<Rate> {
-        Some(self.promised_rate(class)?.min(self.link.ceiling(class)))
+        Some(self.promised_rate(class)?.min(self.link.sure_ceiling(class)))
     }
 
     fn promised_rate(&self, class: ClassId) -> Option<Rate> {
@@ -245,20 +227,86 @@ impl<'l> Promises<'l> {
         if class == ROOT {
             return words;
         }
+        if self.shared_meter(class).is_some() {
+            return words.map(|_| Rate::ZERO);
+        }
         let written = words.filter(|rate| !rate.is_zero());
         let promised = || self.promise(class).ok().map(|promise| promise.rate());
         let (place, _) = *self.standing.get(class as usize)?;
         if place == 0 {
             return written.or_else(promised).or(words);
         }
-        match self.guaranteed(self.places[place].holder).filter(|above| !above.is_zero()) {
+        let holder = self.places[place].holder;
+        match self.guaranteed(holder).filter(|above| !above.is_zero()) {
             None => words.map(|_| Rate::ZERO),
-            Some(above) => promised().or_else(|| written.map(|rate| rate.min(above))).or(words),
+            // Where nothing is promised, for a reason that concerns delays, the words are what is
+            // known, if there is that much; or what the scheduler says that all have in the long
+            // run.
+            Some(above) => {
+                let fits = !self.is_policed(holder) && self.asked(place) <= u128::from(above.as_bit_s());
+                let said = fits || self.long_run(class).is_some() || self.promises_no_delay(class);
+                promised().or_else(|| words.map(|rate| if said { rate.min(above) } else { Rate::ZERO }))
+            }
         }
     }
 
-    /// The delay bounds of a class.
+    /// Whether a class that holds a scheduler is policed.
+    fn is_policed(&self, holder: ClassId) -> bool {
+        let words = self.link.spec.classes.get(holder as usize).map(|class| &class.settings);
+        words.zip(self.link.entry_of(holder)).is_some_and(|(words, entry)| (entry.polices)(words))
+    }
+
+    /// What the words guarantee all classes of a division together, in bit/s.
+    fn asked(&self, place: usize) -> u128 {
+        let Some(division) = self.places.get(place) else { return 0 };
+        *division.asked.get_or_init(|| {
+            let tops = division.classes.iter().zip(&division.members).filter(|(_, member)| member.parent.is_none());
+            tops.map(|(class, _)| u128::from(self.link.guarantee(*class).unwrap_or_default().as_bit_s())).sum()
+        })
+    }
+
+    /// Whether the scheduler of a class promises no class a delay, but keeps to its words.
+    fn promises_no_delay(&self, class: ClassId) -> bool {
+        let words = self.link.spec.serving(class).map(|scheduler| &scheduler.settings);
+        words.zip(self.link.entry_of(class)).is_some_and(|(words, entry)| (entry.no_bound)(words).is_some())
+    }
+
+    /// The delay bounds of a class: what its schedulers promise, and the wait in the device.
     pub fn delay_bound(&self, class: ClassId) -> DelayBound {
+        let bound = self.by_schedulers(class);
+        let link = self.link;
+        if bound.conforming.is_none() {
+            return bound;
+        }
+        let DelayBound { conforming, queue_full, burst, mut assumes } = bound;
+        if link.reservations.is_some() {
+            assumes.push_str("; nothing is reserved: packets of reservations may go first");
+        }
+        let Some(path) = link.path() else { return DelayBound { conforming, queue_full, burst, assumes } };
+        assumes.push_str(&format!("; no packet of the link has more than {} bytes", link.spec.mtu));
+        // What is handed to the device waits there in the order in which it came, whatever its
+        // class.
+        let ahead = match (link.spec.regulator, link.bucket()) {
+            (Regulator::None, _) if path != Path::Kernel => {
+                let why = "without a regulator packets wait in the device, in the order in which they came";
+                return DelayBound::none(why);
+            }
+            (_, Some(depth)) if path != Path::Kernel => {
+                // After idleness two full buckets and a packet may go at once
+                // (shape/token_bucket.rs).
+                assumes.push_str(&format!("; up to two buckets of {depth} bytes wait in the device before it"));
+                let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
+                link.spec.rate.time_for(2 * u64::from(depth) + packet)
+            }
+            _ => 0,
+        };
+        let late = |bound: Option<Nanos>| bound.and_then(|bound| bound.checked_add(ahead));
+        DelayBound { conforming: late(conforming), queue_full: late(queue_full), burst, assumes }
+    }
+
+    /// The delay bounds of a class until a wire of the link's rate has it, by what its schedulers
+    /// promise.
+    fn by_schedulers(&self, class: ClassId) -> DelayBound {
         let link = self.link;
         let Some(spec) = link.spec.classes.get(class as usize) else {
             return DelayBound::none("there is no such class");
@@ -273,6 +321,15 @@ impl<'l> Promises<'l> {
         }
         if let Some(why) = (entry.no_bound)(&scheduler.settings) {
             return DelayBound::none(why);
+        }
+        if self.holders[class as usize] || spec.scheduler.is_some() {
+            if let Some(why) = self.shared_meter(class) {
+                return DelayBound::none(why);
+            }
+            // Packets of its own beside those of classes below it.
+            if self.shared[class as usize] && self.holders[class as usize] {
+                return DelayBound::none("its meter drops packets: those of classes below it may spend all tokens");
+            }
         }
         if let Some(bounds) = better {
             return self.better(class, bounds);
@@ -297,9 +354,9 @@ impl<'l> Promises<'l> {
             ));
         }
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
-        let burst = (entry.burst)(&link.spec, &spec.settings);
+        let burst = self.burst(class, (entry.burst)(&link.spec, &spec.settings));
         let conforming = promise.delay(burst);
-        let rate = promise.rate().min(link.ceiling(class));
+        let rate = promise.rate().min(link.sure_ceiling(class));
         let assumes = format!("the source sends at most {rate} and bursts of {burst} bytes, counted on the wire");
         if conforming.is_none() {
             return DelayBound::none("the bound does not fit into 64 bits of nanoseconds");
@@ -318,10 +375,11 @@ impl<'l> Promises<'l> {
             None => return DelayBound::none("there is no such class"),
         };
         let Bound { conforming, rate, burst, packetsize } = *bound;
+        let burst = self.burst(class, burst);
         if let Some(why) = drops_all(link, class, packetsize) {
             return DelayBound::none(why);
         }
-        let sends = rate.min(link.ceiling(class));
+        let sends = rate.min(link.sure_ceiling(class));
         let assumes = format!(
             "the source sends at most {sends} and bursts of {burst} bytes, counted on the wire, in packets of at most \
              {packetsize} bytes"
@@ -337,6 +395,21 @@ impl<'l> Promises<'l> {
     }
 }
 
+impl Promises<'_> {
+    /// What a source may send at once: no more than meters on its way let through.
+    fn burst(&self, class: ClassId, burst: u64) -> u64 {
+        let mut least = burst;
+        let mut at = class;
+        loop {
+            least = self.link.meter(at).and_then(|meter| meter.at_once()).map_or(least, |most| least.min(most));
+            match self.link.spec.classes.get(at as usize) {
+                Some(spec) if at != ROOT => at = spec.parent,
+                _ => return least,
+            }
+        }
+    }
+}
+
 impl Division {
     fn of(holder: ClassId) -> Division {
         Division {
@@ -346,6 +419,7 @@ impl Division {
             nothing: None,
             promises: OnceCell::new(),
             long_run: OnceCell::new(),
+            asked: OnceCell::new(),
         }
     }
 
@@ -379,6 +453,20 @@ impl Division {
     }
 }
 
+/// For each class, whether it has a meter that drops packets, and more than one class holds packets
+/// at or below it.
+fn shared_meters(link: &Link, holders: &[bool]) -> Vec<bool> {
+    let mut holding: Vec<u32> = holders.iter().map(|holds| u32::from(*holds)).collect();
+    for (class, spec) in link.spec.classes.iter().enumerate().skip(1).rev() {
+        let below = holding[class];
+        if let Some(above) = holding.get_mut(spec.parent as usize) {
+            *above += below;
+        }
+    }
+    let drops = |class: usize| link.meter(class as ClassId).is_some_and(|meter| meter.most().is_some());
+    holding.iter().enumerate().map(|(class, holding)| *holding > 1 && drops(class)).collect()
+}
+
 /// Why packets of a class that are this long, in bytes at layer 3, have no bound: its queue has no
 /// room for one of them. `None` if it has, or if the class holds a scheduler instead of a queue.
 fn drops_all(link: &Link, class: ClassId, packet: u64) -> Option<String> {
@@ -402,7 +490,8 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     let Some(queue) = link.queue(class) else { return none(assumes) };
     if !queue::find(queue.name).is_some_and(|entry| entry.in_order) {
         return none(format!(
-            "{assumes}; there is no bound for a full queue, because in {} others may overtake the last packet",
+            "{assumes}, in packets that no other overtakes, as those of one flow; in {} packets of others may, so \
+             there is no bound for a full queue",
             queue.name
         ));
     }
@@ -413,210 +502,4 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     };
     assumes.push_str(&format!("; a full queue holds packets of {mtu} bytes; timers are exact"));
     DelayBound { conforming, queue_full: of(packets), burst, assumes }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{Language, parse_str};
-
-    use super::*;
-
-    fn bound(text: &str, class: &str) -> DelayBound {
-        let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
-        let link = &policy.links[0];
-        Promises::new(link).delay_bound(link.class(class).unwrap())
-    }
-
-    #[test]
-    fn the_formula_by_hand() {
-        // docs/reference/cbq.md rule 9: the burst of voice, 2 x 160 bytes, and one packet of 1500
-        // are 1820 bytes at 10 Mbit/s.
-        let text = "link l { rate 10Mbit/s scheduler cbq
-            class voice { share 5% priority 7 packetsize 160 queue drop_tail { limit 10packets } }
-            class a { share 45% borrow }  class b { share 50% borrow default } }";
-        let voice = bound(text, "voice");
-        assert_eq!(voice.conforming, Some(1820 * 8 * 100));
-        // A full queue: ten packets of 1500 bytes and one just sent, at 500 kbit/s.
-        assert_eq!(voice.queue_full, Some(1820 * 8 * 100 + 11 * 1500 * 8 * 2000));
-        // For a: the bursts of a and b, 2 x 1500 bytes each, and one packet; the burst of voice,
-        // 320 bytes, and one packet. All at the 9.5 Mbit/s that voice leaves. A byte at 4.5 Mbit/s
-        // takes no whole number of nanoseconds: three of the link's are for rounding.
-        let bits = (3000 + 3000 + 1500 + 320 + 1500) * 8;
-        let work = bits * 1_000_000_000_u64 + 3 * 10_000_000;
-        assert_eq!(bound(text, "a").conforming, Some(work.div_ceil(9_500_000)));
-    }
-
-    fn link(text: &str) -> Link {
-        let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
-        policy.links[0].clone()
-    }
-
-    fn guaranteed(text: &str, class: &str) -> Option<u64> {
-        let link = link(text);
-        Promises::new(&link).guaranteed(link.class(class).unwrap()).map(Rate::as_bit_s)
-    }
-
-    #[test]
-    fn priq_by_hand() {
-        // A burst of one packet and one packet of another class are 3000 bytes at 10 Mbit/s. A full
-        // queue: ten packets that wait, one just sent, and one of another class.
-        let text = "link l { rate 10Mbit/s scheduler priq
-            class voice { priority 15 queue drop_tail { limit 10packets } }  class rest { default } }";
-        assert_eq!(
-            (bound(text, "voice").conforming, bound(text, "voice").queue_full),
-            (Some(2_400_000), Some(12 * 1_200_000))
-        );
-        assert_eq!((guaranteed(text, "voice"), guaranteed(text, "rest")), (Some(10_000_000), None));
-        assert_eq!(bound(text, "rest").conforming, None);
-        assert!(bound(text, "voice").assumes.contains("10Mbit/s and bursts of 1500 bytes"));
-        // Packets of the link itself have priority 1. They may take the whole rate from a class of
-        // priority 0, and share it in turns with one of priority 1.
-        let text = "link l { rate 10Mbit/s scheduler priq default class a { priority 1 } class b { priority 0 } }";
-        assert!(bound(text, "a").assumes.contains("takes turns"));
-        assert!(bound(text, "b").assumes.contains("higher priority"));
-    }
-
-    #[test]
-    fn drr_in_others_by_hand() {
-        // F = 9000 and Q = 3000, so the rate is a third of the link's. The latency is (6000 (1 +
-        // 1/2)
-        // + 3 * 1500) bytes at 10 Mbit/s; a burst of 1500 bytes at the class's rate comes on top.
-        let classes = "class a { quantum 3000 }  class b { quantum 1500 }  class c { quantum 4500 }";
-        let text = format!("link l {{ rate 10Mbit/s scheduler drr {classes} }}");
-        assert_eq!(guaranteed(&text, "a"), Some(3_333_333));
-        assert_eq!(bound(&text, "a").conforming, Some(13_500 * 800 + 3_600_001));
-        // Inside the highest class of priq, every bound is longer by one packet of the link.
-        let text = format!(
-            "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 scheduler drr {classes} }} \
-             class low {{ }} }}"
-        );
-        assert_eq!(guaranteed(&text, "a"), Some(3_333_333));
-        assert_eq!(bound(&text, "a").conforming, Some(13_500 * 800 + 3_600_001 + 1_200_000));
-        let top = bound(&text, "top");
-        assert!(top.conforming == Some(2_400_000) && top.queue_full.is_none() && top.assumes.contains("on top"));
-        // Inside the other class of priq nothing is promised.
-        let text = format!(
-            "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 }} \
-             class low {{ scheduler drr {classes} }} }}"
-        );
-        assert_eq!((guaranteed(&text, "a"), bound(&text, "a").conforming), (None, None));
-        assert!(
-            bound(&text, "a")
-                .assumes
-                .contains("`low`, which holds the scheduler, is promised nothing: classes of higher")
-        );
-    }
-
-    #[test]
-    fn cbq_in_drr_by_hand() {
-        // `a`, which holds the scheduler: F = 6000 and Q = 3000, so a latency of (3000 (1 + 2 *
-        // 1500 / 3000) + 1500 + 1500) bytes, 7.2 ms, and a rate of 5 Mbit/s. Inside, by
-        // docs/reference/cbq.md rule 9: the burst of v, 400 bytes, and a packet are 1900 bytes at 5
-        // Mbit/s, 3.04 ms; the burst at 1 Mbit/s, 3.2 ms.
-        let text = "link l { rate 10Mbit/s scheduler drr
-            class a { quantum 3000 scheduler cbq class v { rate 1Mbit/s priority 7 packetsize 200 queue drop_tail { \
-            limit 4packets } }
-                                                 class w { rate 3Mbit/s borrow } }
-            class b { quantum 3000 default } }";
-        let of_v = bound(text, "v");
-        assert_eq!(
-            (guaranteed(text, "v"), of_v.conforming),
-            (Some(1_000_000), Some(7_200_000 + 3_040_000 + 3_200_000))
-        );
-        // A full queue: four packets of 1500 bytes and one just sent, at 1 Mbit/s.
-        assert_eq!(of_v.queue_full, Some(7_200_000 + 3_040_000 + 60_000_000));
-        assert!(of_v.assumes.contains("bursts of 400 bytes"));
-    }
-
-    #[test]
-    fn curves_by_hand() {
-        // 2 Mbit/s for 5 ms are 1250 bytes. The other 250 bytes of a packet take 2 ms at 1 Mbit/s.
-        // A packet of the link takes 1.2 ms. A full queue counts on the second slope alone: 11
-        // packets at 1 Mbit/s.
-        let text = "link l { rate 10Mbit/s scheduler hfsc
-            class a { realtime 2Mbit/s for 5ms then 1Mbit/s  queue drop_tail { limit 10packets } }
-            class b { linkshare 5Mbit/s default } }";
-        let of_a = bound(text, "a");
-        assert_eq!((of_a.conforming, of_a.queue_full), (Some(8_200_000), Some(132_000_000 + 1_200_000)));
-        // A queue of flows has no bound when it is full: others may overtake the last packet again
-        // and again.
-        let text = "link l { rate 10Mbit/s scheduler priq class a { priority 15 queue fq_codel { } default } }";
-        assert!(bound(text, "a").conforming.is_some() && bound(text, "a").queue_full.is_none());
-    }
-
-    /// What holds a class below its guarantee, by its words or a meter, is what it can count on,
-    /// and what its source may send.
-    #[test]
-    fn a_guarantee_is_never_above_the_ceiling() {
-        let meter = |kind: &str| format!("class a {{ rate 5Mbit/s borrow meter {kind} }} class b {{ default }}");
-        for (scheduler, classes, expected) in [
-            ("wfq", "class a { bandwidth 5Mbit/s police 1Mbit/s } class b { default }".to_owned(), 1),
-            ("wfq", "class a { bandwidth 5Mbit/s shape 2Mbit/s } class b { default }".to_owned(), 2),
-            ("wfq", "class a { low-latency 3Mbit/s police 1Mbit/s } class b { default }".to_owned(), 1),
-            (
-                "hfsc",
-                "class a { linkshare 5Mbit/s upperlimit 2Mbit/s } class b { linkshare 5Mbit/s default }".into(),
-                2,
-            ),
-            ("cbq", meter("bucket { cir 2Mbit/s cbs 3000 red drop }"), 2),
-            ("cbq", meter("srtcm { cir 2Mbit/s cbs 3000 ebs 3000 yellow drop red drop }"), 2),
-            ("cbq", meter("trtcm { cir 1Mbit/s cbs 3000 pir 4Mbit/s pbs 3000 red drop }"), 4),
-            ("cbq", meter("trtcm { cir 1Mbit/s cbs 3000 pir 4Mbit/s pbs 3000 yellow drop red drop }"), 1),
-            ("cbq", meter("trtcm { cir 1Mbit/s cbs 3000 pir 4Mbit/s pbs 3000 red dscp le }"), 5),
-            ("hfsc", "class a { realtime 2Mbit/s } class b { linkshare 5Mbit/s default }".into(), 2),
-            (
-                "hfsc",
-                "class a { realtime 8Mbit/s for 5ms then 2Mbit/s } class b { linkshare 5Mbit/s default }".into(),
-                2,
-            ),
-        ] {
-            let text = format!("link l {{ rate 10Mbit/s scheduler {scheduler} {classes} }}");
-            let link = link(&text);
-            let a = link.class("a").unwrap();
-            let ceiling = if text.contains("red dscp") { 10 } else { expected };
-            assert_eq!((guaranteed(&text, "a"), link.ceiling(a)), (Some(expected * 1_000_000), Rate::mbit_s(ceiling)));
-            let bound = bound(&text, "a");
-            let sends = format!("the source sends at most {} ", Rate::mbit_s(expected));
-            assert!(bound.conforming.is_none() || bound.assumes.starts_with(&sends), "{text}: {}", bound.assumes);
-        }
-    }
-
-    #[test]
-    fn nothing_is_promised_where_nothing_holds() {
-        for (text, class, why) in [
-            ("link l { rate 1Mbit/s scheduler fifo class a { default } }", "a", "fifo guarantees nothing"),
-            (
-                "link l { rate 1Mbit/s scheduler cbq { estimator classic } class a { share 5% default } }",
-                "a",
-                "no delay",
-            ),
-            ("link l { rate 1Mbit/s scheduler cbq class a { borrow default } }", "a", "guaranteed nothing"),
-            (
-                "link l { rate 1Mbit/s scheduler cbq class a { share 5% class b { share 1% default } } }",
-                "a",
-                "no packets",
-            ),
-            (
-                "link l { rate 1Mbit/s overcommit scheduler cbq class a { share 80% default } class b { share 80% } }",
-                "a",
-                "more than",
-            ),
-            (
-                "link l { rate 1Mbit/s overcommit scheduler hfsc class a { linkshare 600kbit/s default } \
-                 class b { linkshare 600kbit/s } }",
-                "a",
-                "of its 600kbit/s it can count on 500kbit/s",
-            ),
-            (
-                "link l { rate 1Mbit/s scheduler cbq class a { share 0% borrow default } \
-                 class b { share 100% priority 7 } }",
-                "a",
-                "nothing",
-            ),
-        ] {
-            let bound = bound(text, class);
-            assert_eq!((bound.conforming, bound.queue_full), (None, None), "{text}");
-            assert!(bound.assumes.contains(why), "{}", bound.assumes);
-        }
-    }
 }

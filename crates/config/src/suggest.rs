@@ -62,7 +62,17 @@ pub fn near_file(path: &Path) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let there = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
     let names: Vec<String> = there.take(FILES).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    nearest(name, names.iter().map(String::as_str)).map(|near| path.with_file_name(near))
+    // An ending that two names have in common makes them no nearer.
+    let parts = |name: &'_ str| name.rsplit_once('.').map(|(stem, ending)| (stem.to_owned(), ending.to_owned()));
+    let (same, others): (Vec<&str>, Vec<&str>) = names
+        .iter()
+        .map(String::as_str)
+        .partition(|other| parts(name).zip(parts(other)).is_some_and(|((_, ending), (_, other))| ending == other));
+    let stem = |name: &'_ str| parts(name).map_or_else(|| name.to_owned(), |(stem, _)| stem);
+    let stems: Vec<String> = same.iter().map(|name| stem(name)).collect();
+    let near = nearest(&stem(name), stems.iter().map(String::as_str));
+    let near = near.and_then(|near| same.iter().find(|name| stem(name) == near).copied());
+    near.or_else(|| nearest(name, others)).map(|near| path.with_file_name(near))
 }
 
 #[cfg(test)]
@@ -80,6 +90,8 @@ mod tests {
         assert_eq!(near("hone.altq"), Some(folder.join("home.altq")));
         assert_eq!(near("home.alt"), Some(folder.join("home.altq")));
         assert_eq!((near("else.conf"), near("..")), (None, None));
+        // Half of their letters are those of the ending.
+        assert_eq!((near("nope.altq"), near("ofice.altq")), (None, Some(folder.join("office.altq"))));
         assert_eq!(near_file(&folder.join("none").join("home.altq")), None);
         std::fs::remove_dir_all(&folder).unwrap();
     }

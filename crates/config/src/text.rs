@@ -47,6 +47,12 @@ pub fn add(
                 from.unwrap_or_else(|| Span { source: sources.add(path.to_owned(), String::new()), start: 0, end: 0 });
             let message = format!("{} cannot be read: {error}", path.display());
             let near = (error.kind() == io::ErrorKind::NotFound).then(|| suggest::near_file(path)).flatten();
+            // An `include` counts from the folder of its own file.
+            let folder = from.and_then(|from| sources.path(from.source).parent().map(Path::to_owned));
+            let near = near.map(|near| match folder.and_then(|folder| near.strip_prefix(folder).ok()) {
+                Some(from_there) => from_there.to_owned(),
+                None => near,
+            });
             let help = near.map(|near| format!("did you mean `{}`?", near.display()));
             findings.push(Diagnostic::error("cannot-read", span, message).help_if(help));
             return None;

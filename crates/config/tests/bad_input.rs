@@ -403,7 +403,7 @@ fn altq_conf_places() {
         ("HFSCclass hfsc em0 ^root root pshare 5", "duplicate-name", "by itself"),
         ("HFSCclass hfsc em0 ^a root ulimit 5M", "missing-word", "pshare 10"),
         ("HFSCclass hfsc em0 a root pshare ^101", "bad-value", "0 to 100"),
-        ("HFSCclass hfsc em0 a root [rt ^2M 10 5M]", "refused", "0 for m1"),
+        ("HFSCclass hfsc em0 a root ^[rt 2M 10 5M]", "refused", "0 for m1"),
         ("HFSCclass hfsc em0 a root [rt 2M ^x 1M]", "bad-value", "milliseconds"),
         ("HFSCclass hfsc em0 a root ^[rt 2M 10]", "bad-value", "three numbers"),
         ("HFSCclass hfsc em0 a root ^[rt 2M 10 1M", "bad-value", "no `]`"),

@@ -129,3 +129,30 @@ fn what_cannot_be_changed_is_said() {
     let text = edit(POLICY, "wan", &set("voice", "share 60%")).unwrap();
     assert!(parse_str(&text, "test.altq", Language::Native).is_err());
 }
+
+/// A text whose lines end as on Windows keeps such ends, and no line is left empty or joined.
+#[test]
+fn line_ends_stay_what_they_are() {
+    let crlf = POLICY.replace('\n', "\r\n");
+    let rule = "match dport 22 -> rest".to_owned();
+    for what in [
+        Edit::RemoveClass { class: "mail".into() },
+        Edit::AddRule { rule: rule.clone(), last: true },
+        Edit::AddRule { rule, last: false },
+        set("voice", "borrow"),
+        set("work", "no borrow share 45%"),
+    ] {
+        let after = edit(&crlf, "wan", &what).unwrap_or_else(|wrong| panic!("{what:?}: {wrong}"));
+        assert_eq!(after, changed("wan", &what).replace('\n', "\r\n"), "{what:?}");
+    }
+}
+
+/// Another word takes the place behind the last one also if that is removed in the same edit.
+#[test]
+fn the_last_word_goes_and_another_one_comes() {
+    let text = "link wan {\nrate 10Mbit/s\nscheduler cbq\nclass a {\nshare 5%\npriority 3\nclass b { }\n}\n\
+                class rest { default }\n}\n";
+    let after = edit(text, "wan", &set("a", "no priority borrow")).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(after, text.replace("priority 3\n", "").replace("share 5%", "share 5%  borrow"));
+    read(&after);
+}

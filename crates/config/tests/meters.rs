@@ -123,8 +123,8 @@ fn what_check_makes_of_them() {
     // The link's meter drops packets beyond its peak rate, the meter of `a` those beyond its
     // committed rate. The meter of `b` drops none.
     assert_eq!(ceilings, [6_000_000, 2_000_000, 6_000_000]);
-    assert_eq!(policy.warnings.len(), 1);
-    let warning = &policy.warnings[0];
+    let [shared, warning] = &policy.warnings[..] else { panic!("{:?}", policy.warnings) };
+    assert_eq!((shared.code, shared.span.start), ("shared-meter", text.find("meter trtcm").unwrap()));
     assert_eq!((warning.code, warning.span.start), ("small-bucket", text.rfind("meter srtcm").unwrap()));
     assert!(warning.message.contains("1400 bytes") && warning.message.contains("`ebs`"));
 }

@@ -6,6 +6,7 @@ use altq_engine::units::Nanos;
 
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::segment::Super;
 
 /// The most frames that are received or sent in one call, so that they share the cost of a system
 /// call. More than 32 to 64 hardly help.
@@ -120,6 +121,20 @@ pub trait Edge {
     /// belong to the caller. An edge whose frames wait elsewhere frees them there.
     fn dropped(&mut self, handle: u32) {
         let _ = handle;
+    }
+
+    /// True if the edge sends such a super-packet as it is. Otherwise it is cut into single
+    /// segments.
+    fn segments(&self, whole: &Super) -> bool {
+        let _ = whole;
+        true
+    }
+
+    /// Takes note that a frame is not sent because nobody can: a super-packet whose headers are not
+    /// understood, so that it can be cut neither here nor by the kernel. Its slots still belong to
+    /// the caller.
+    fn refuse(&mut self, handle: u32) {
+        self.dropped(handle);
     }
 
     /// Adds to the key of a received frame what the edge knows and the frame's bytes do not say.

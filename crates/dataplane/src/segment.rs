@@ -6,7 +6,7 @@
 //! for more than a millisecond: 64 KB take 52 µs at 10 Gbit/s, but 524 ms at 1 Mbit/s. A
 //! super-packet that takes longer is cut into several that are short enough, down to single
 //! segments. Segmentation and checksums of the parts are still left to the device. What stands
-//! behind PPPoE or MPLS is always cut into single segments ([`Super::direct`]).
+//! behind PPPoE or MPLS, or in a tunnel, is always cut into single segments ([`Super::direct`]).
 
 use altq_engine::headers::{Encapsulation, IPV4, IPV6};
 
@@ -17,7 +17,9 @@ use crate::vnet::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSU
 /// The layout of a super-packet. Offsets are from the frame's first byte, and lie in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Super {
-    /// Where the IP header begins.
+    /// Where layer 3 begins. In a tunnel that is its outer IP header.
+    pub layer3: usize,
+    /// Where the IP header before TCP or UDP begins.
     pub network: usize,
     /// Where the TCP or UDP header begins.
     pub transport: usize,
@@ -29,15 +31,18 @@ pub struct Super {
     pub size: usize,
     /// True for IPv6, false for IPv4.
     pub v6: bool,
+    /// The same of the outer header of a tunnel, if it is one: IP in IP (RFC 2003, 2473, 4213) or
+    /// GRE (RFC 2784, 2890). Receive offload (GRO) joins packets also inside of these.
+    pub outer_v6: Option<bool>,
     /// True for UDP, false for TCP.
     pub udp: bool,
     /// Where the PPPoE header begins, if there is one.
     pub pppoe: Option<usize>,
-    /// False if the IP header stands behind PPPoE or MPLS. Linux 6.12 segments no such frame of a
-    /// packet socket: for MPLS it wants an inner header noted that a packet socket cannot note
-    /// (net/mpls/mpls_gso.c), for PPPoE it has nothing. It would drop the frame, or hand it to a
-    /// device that cannot segment it either. So it must be cut into single segments, even if it has
-    /// only one.
+    /// False if the IP header stands behind PPPoE or MPLS, or in a tunnel. Linux 6.12 segments no
+    /// such frame of a packet socket: for MPLS and tunnels it wants an inner header noted that a
+    /// packet socket cannot note (net/mpls/mpls_gso.c, net/ipv4/af_inet.c), for PPPoE it has
+    /// nothing. It would drop the frame, or hand it to a device that cannot segment it either. So
+    /// it must be cut into single segments, even if it has only one.
     pub direct: bool,
 }
 
@@ -49,13 +54,16 @@ impl Super {
             return None;
         }
         let way = Encapsulation::read(head);
-        let network = way.layer3;
-        let v6 = match way.ethertype {
-            IPV4 => false,
-            IPV6 => true,
-            _ => return None,
-        };
-        let (transport, proto) = if v6 { transport6(head, network)? } else { transport4(head, network)? };
+        let layer3 = way.layer3;
+        let (mut network, mut v6) = (layer3, is_v6(way.ethertype)?);
+        let behind = |at: usize, v6: bool| if v6 { transport6(head, at) } else { transport4(head, at) };
+        let (mut transport, mut proto) = behind(network, v6)?;
+        let mut outer_v6 = None;
+        if matches!(proto, IPIP | SIT | GRE) {
+            outer_v6 = Some(v6);
+            (network, v6) = inside(head, transport, proto)?;
+            (transport, proto) = behind(network, v6)?;
+        }
         let udp = proto == 17;
         let payload = if udp { transport + 8 } else { transport + usize::from(head.get(transport + 12)? >> 4) * 4 };
         let agrees = match vnet.kind() {
@@ -65,8 +73,9 @@ impl Super {
             _ => false,
         };
         let sound = agrees && (udp || payload >= transport + 20) && payload <= head.len() && payload < frame;
-        let (pppoe, direct, size) = (way.pppoe, way.is_direct(), vnet.gso_size.into());
-        sound.then_some(Super { network, transport, payload, frame, size, v6, udp, pppoe, direct })
+        let (pppoe, size) = (way.pppoe, vnet.gso_size.into());
+        let direct = way.is_direct() && outer_v6.is_none();
+        sound.then_some(Super { layer3, network, transport, payload, frame, size, v6, outer_v6, udp, pppoe, direct })
     }
 
     /// Number of packets that it becomes on the wire.
@@ -76,12 +85,42 @@ impl Super {
 
     /// Bytes of the headers from layer 3 on, which every segment carries.
     pub fn headers(&self) -> usize {
-        self.payload - self.network
+        self.payload - self.layer3
     }
 
     /// The sum of the segments' lengths at layer 3.
     pub fn wire_len(&self) -> usize {
         self.frame - self.payload + self.segments() * self.headers()
+    }
+}
+
+/// Protocol numbers of tunnels: IPv4 in IP, IPv6 in IP, GRE.
+const IPIP: u8 = 4;
+const SIT: u8 = 41;
+const GRE: u8 = 47;
+
+/// True for IPv6, false for IPv4.
+fn is_v6(ethertype: u16) -> Option<bool> {
+    match ethertype {
+        IPV4 => Some(false),
+        IPV6 => Some(true),
+        _ => None,
+    }
+}
+
+/// Where the IP header in a tunnel begins, and whether it is of IPv6. `None` for GRE with a
+/// checksum or numbers, which each segment would have of its own.
+fn inside(head: &[u8], at: usize, proto: u8) -> Option<(usize, bool)> {
+    /// The flag of a key (RFC 2890 2).
+    const KEY: u16 = 0x2000;
+    match proto {
+        IPIP => Some((at, false)),
+        SIT => Some((at, true)),
+        _ => {
+            let flags = word(head, at).filter(|flags| flags & !KEY == 0)?;
+            let length = if flags & KEY == 0 { 4 } else { 8 };
+            Some((at + length, is_v6(word(head, at + 2)?)?))
+        }
     }
 }
 
@@ -183,9 +222,9 @@ struct Place {
     offset: usize,
 }
 
-/// Writes the headers of a part as a segmenting device would (RFC 9293 3.1 for TCP): lengths, that
-/// of PPPoE too, IP id, sequence number, flags, and the IPv4 header's checksum. The checksum field
-/// of TCP and UDP gets the sum of the pseudo-header; the rest is left to the device.
+/// Writes the headers of a part as a segmenting device would (RFC 9293 3.1 for TCP): lengths, those
+/// of PPPoE and of a tunnel too, IP id, sequence number, flags, and the IPv4 header's checksum. The
+/// checksum field of TCP and UDP gets the sum of the pseudo-header; the rest is left to the device.
 fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     let (network, transport) = (whole.network, whole.transport);
     let length = frame - transport;
@@ -193,18 +232,10 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
         // Version, type, code, session, length: of all that follows (RFC 2516 4).
         put(head, pppoe + 4, (frame - pppoe - 6) as u16);
     }
-    if whole.v6 {
-        put(head, network + 4, (frame - network - 40) as u16);
-    } else {
-        put(head, network + 2, (frame - network) as u16);
-        // Each segment has the next id (RFC 6864 4.1 asks no more of packets that may not be
-        // fragmented).
-        let id = word(head, network + 4).unwrap_or(0).wrapping_add(place.segment as u16);
-        put(head, network + 4, id);
-        put(head, network + 10, 0);
-        let sum = head.get(network..transport).map_or(0, |header| Sum::default().add(header).finish());
-        put(head, network + 10, sum);
+    if let Some(v6) = whole.outer_v6 {
+        rewrite_ip(head, whole.layer3, v6, frame, place.segment);
     }
+    rewrite_ip(head, network, whole.v6, frame, place.segment);
     if whole.udp {
         put(head, transport + 4, length as u16);
     } else {
@@ -229,6 +260,24 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     }
     sum.word(if whole.udp { 17 } else { 6 }).word(length as u16);
     put(head, transport + if whole.udp { 6 } else { 16 }, sum.folded());
+}
+
+/// Writes the length of an IP header at `at`, and of IPv4 the id of the segment of this number and
+/// the checksum.
+fn rewrite_ip(head: &mut [u8], at: usize, v6: bool, frame: usize, segment: usize) {
+    if v6 {
+        put(head, at + 4, (frame - at - 40) as u16);
+        return;
+    }
+    put(head, at + 2, (frame - at) as u16);
+    // Each segment has the next id
+    // (RFC 6864 4.1 asks no more of packets that may not be fragmented).
+    let id = word(head, at + 4).unwrap_or(0).wrapping_add(segment as u16);
+    put(head, at + 4, id);
+    put(head, at + 10, 0);
+    let end = at + head.get(at).map_or(0, |first| usize::from(first & 15) * 4);
+    let sum = head.get(at..end).map_or(0, |header| Sum::default().add(header).finish());
+    put(head, at + 10, sum);
 }
 
 /// Computes a checksum that was left to the device, for edges whose other side does not compute it.

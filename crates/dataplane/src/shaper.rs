@@ -37,6 +37,7 @@ use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::stats::{Counts, Report, Work};
 use crate::tap::Tap;
+use crate::vnet::GSO_NONE;
 
 /// A super-packet that takes longer than this at the link's rate is cut. The burst that
 /// `regulator auto` lets pass on a device takes no longer either.
@@ -451,6 +452,12 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     /// True if the engine must then be asked what leaves.
     fn admit(&mut self, now: Nanos, handle: u32) -> bool {
         let (head, vnet, len) = (self.pool.head(handle), *self.pool.vnet(handle), self.pool.len(handle));
+        let whole = Super::read(&vnet, head, len);
+        if whole.is_none() && vnet.kind() != GSO_NONE && self.edge.holds_bytes() {
+            self.edge.refuse(handle);
+            self.pool.free(handle);
+            return false;
+        }
         let mut found = headers::parse_ethernet(head, len as u32);
         if found.fragment.is_some()
             && let Some(fragments) = &mut self.fragments
@@ -469,7 +476,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         if let Some(hash) = &self.flows {
             (packet.flow, packet.hosts) = (hash.flow(&found.key), hash.hosts(&found.key));
         }
-        let Some(whole) = Super::read(&vnet, head, len) else {
+        let Some(whole) = whole else {
             let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
             let dropped = self.enqueue(now, class, packet);
             return self.output.arrived(&found.key, dropped);
@@ -481,9 +488,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         packet.len = whole.wire_len() as u32;
         packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
-        let together = whole.direct && !self.coloured;
+        let direct = whole.direct && self.edge.segments(&whole);
+        let together = direct && !self.coloured;
         let most = if together { (self.longest / segment).max(1) as usize } else { 1 };
-        if whole.direct && whole.segments() <= most || !self.edge.holds_bytes() {
+        if direct && whole.segments() <= most || !self.edge.holds_bytes() {
             self.enqueue(now, class, packet);
             return true;
         }

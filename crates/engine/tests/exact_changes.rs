@@ -5,7 +5,7 @@
 
 use crate::support;
 
-use altq_engine::settings::Limit;
+use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::units::Rate;
 use altq_engine::{Change, Packet};
 use support::{Class, MS, Random, S, Wire, leaves, link, tree};
@@ -321,6 +321,13 @@ fn rates_far_apart() {
     assert!(got[3] > 99.9e9, "{got:.0?}");
 }
 
+/// What classes got, to 30 kbit/s.
+fn near(got: &[f64], want: &[(usize, f64)]) {
+    for (class, want) in want {
+        assert!((got[*class] - want).abs() <= 0.03e6, "class {class}: {got:.0?}");
+    }
+}
+
 /// Rule 17: a class with a new rate keeps the time that it is owed, a class with a new parent
 /// starts at the present, and a new class that gets the number of a removed one starts afresh.
 #[test]
@@ -340,11 +347,6 @@ fn changes_while_backlogged() {
     let set = |wire: &mut Wire, class: u32, to: &Class| {
         let change = Change::SetClass { class, parent: to.parent, settings: to.settings() };
         wire.engine.apply(wire.now, &change).unwrap();
-    };
-    let near = |got: &[f64], want: &[(usize, f64)]| {
-        for (class, want) in want {
-            assert!((got[*class] - want).abs() <= 0.03e6, "class {class}: {got:.0?}");
-        }
     };
     // Classes 3 and 4 exchange their rates.
     set(&mut wire, 3, &Class::new(1, 4_000_000).borrow());
@@ -376,6 +378,23 @@ fn changes_while_backlogged() {
     set(&mut wire, 1, &Class::new(2, 6_000_000).borrow());
     let got = wire.rates(11 * S);
     near(&got, &[(3, 5e6), (4, 5e6 / 3.0), (5, 10e6 / 3.0)]);
+}
+
+/// Another way to divide the excess begins anew: a class that had all of it before owes nothing.
+#[test]
+fn a_change_of_excess_forgets_who_had_it() {
+    for (from, to, priority) in [("priority", "share", 3), ("share", "priority", 1), ("priority", "share", 1)] {
+        let class = |priority: u8| Class::new(0, 1_000_000).borrow().priority(priority);
+        let mut wire = Wire::new(&link(10_000_000, &[class(1), class(priority)], from));
+        wire.greedy(1, &[500]);
+        wire.run(20 * S);
+        let settings = Settings::new().with("excess", Value::Choice(to));
+        wire.engine.apply(wire.now, &Change::SetScheduler { class: 0, settings }).unwrap();
+        wire.greedy(2, &[500]);
+        wire.run(21 * S);
+        let got = wire.rates(23 * S);
+        near(&got, &[(1, 5e6), (2, 5e6)]);
+    }
 }
 
 #[test]

@@ -307,6 +307,35 @@ fn holds(parent: u32, words: Settings, inner: &'static str) -> ClassSpec {
     ClassSpec { parent, settings: words, queue: None, scheduler: Some(scheduler) }
 }
 
+/// A low-latency class whose own scheduler holds its packets back gets another level meanwhile. It
+/// is counted among those that wait once, or the link would stand still.
+#[test]
+fn a_blocked_low_latency_class_gets_another_level() {
+    let mut link = spec(&[]);
+    link.classes.push(holds(0, low_latency(2_000_000, 20_000), "htb"));
+    let words = rate("rate", 1_000_000).with("burst", Value::Bytes(1600)).with("cburst", Value::Bytes(1600));
+    link.classes.push(tree::class(1, words, 50));
+    let mut engine = Engine::new(&link).unwrap();
+    (0..8).for_each(|handle| engine.enqueue(0, 2, Packet::new(handle, 1500)));
+    let (mut now, mut sent, mut changes) = (0, 0, 0);
+    while sent < 8 {
+        if engine.dequeue(now).is_some() {
+            sent += 1;
+            now += 1_200_000;
+            continue;
+        }
+        for level in [2, 1] {
+            let settings = low_latency(2_000_000, 20_000).with("level", Value::Int(level));
+            engine.apply(now, &Change::SetClass { class: 1, parent: 0, settings }).unwrap();
+            changes += 1;
+        }
+        now = engine.next_wakeup().expect("it sends again").max(now + 1);
+        assert!(now < SECOND, "{sent} packets");
+    }
+    // 12,000 bytes at 1 Mbit/s are 96 ms.
+    assert!(changes > 4 && now > 50 * MS, "{changes} changes, {now}");
+}
+
 /// MQC's shaped parent over a CBWFQ child, one a virtual circuit: each is held to its rate, and
 /// divides it.
 #[test]

@@ -99,6 +99,7 @@ fn filter(flow: &Flow, class: ClassId) -> String {
     };
     let (number, sport) = match flow.kind {
         Kind::Datagrams(_) => (17, format!(" match {ip} sport {} 0xffff", flow.from.port())),
+        _ if flow.kind.is_udp() => (17, String::new()),
         _ => (6, String::new()),
     };
     format!(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use altq_cases::task::Progress;
 use altq_engine::spec::Timer;
-use altq_traffic::clock::{self, BOUND, Lateness, Processors};
+use altq_traffic::clock::{self, Lateness, Processors};
 use altq_traffic::meter::{Meter, Reading};
 use altq_traffic::run::Epoch;
 use anyhow::bail;
@@ -130,7 +130,7 @@ pub fn run(
         let stolen;
         (run.busy, stolen) = Processors::now()?.since(&processors);
         run.invalid = distrust(flows, &run.meters, &beat, run.busy, stolen);
-        run.disturbed = stolen > STOLEN || beat.broken(BOUND).is_some();
+        run.disturbed = stolen > STOLEN || beat.broken().is_some();
         Ok(run)
     })
 }
@@ -185,7 +185,7 @@ fn drive(
 /// Reasons why the figures of a run cannot be trusted; empty if they can.
 fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, stolen: f64) -> Vec<String> {
     let mut reasons = Vec::new();
-    if let Some(reason) = beat.broken(BOUND) {
+    if let Some(reason) = beat.broken() {
         reasons.push(format!("the host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
     }
     if stolen > STOLEN {
@@ -193,7 +193,7 @@ fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, s
     }
     for (flow, meter) in flows.iter().zip(meters) {
         if matches!(flow.kind, Kind::Datagrams(_))
-            && let Some(reason) = meter.lateness().broken(BOUND)
+            && let Some(reason) = meter.lateness().broken()
         {
             reasons.push(format!("the source of flow `{}` was behind its schedule: {reason}", flow.name));
         }

@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use altq_dataplane::Error;
 use altq_dataplane::edge::{BATCH, Edge, EdgeCounters, Sent, Want, Woken};
 use altq_dataplane::pool::{HEAD_ROOM, Pool};
+use altq_dataplane::segment::Super;
 use altq_engine::units::Nanos;
 
 /// What is known of a frame's transit so far.
@@ -211,6 +212,14 @@ impl<E: Edge> Edge for Networked<E> {
         }
         self.flush()?;
         Ok(Sent { done: frames.len(), blocked: None })
+    }
+
+    fn segments(&self, whole: &Super) -> bool {
+        self.edge.segments(whole)
+    }
+
+    fn refuse(&mut self, handle: u32) {
+        self.edge.refuse(handle);
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {

@@ -247,6 +247,14 @@ impl<E: Edge> Edge for Tunnelled<E> {
         self.give(pool, frames, ends)
     }
 
+    fn segments(&self, whole: &Super) -> bool {
+        self.edge.segments(whole)
+    }
+
+    fn refuse(&mut self, handle: u32) {
+        self.edge.refuse(handle);
+    }
+
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
         self.edge.wait(deadline, want)
     }

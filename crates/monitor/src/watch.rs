@@ -140,7 +140,7 @@ pub struct Watch {
     mix: Mix,
     hosts: Board,
     protocols: Board,
-    /// When the current second began; `None` before the first packet.
+    /// When the current second began; `None` before the first packet, unless the watch was begun.
     began: Option<Nanos>,
     /// The number of the current second.
     second: u64,
@@ -158,6 +158,11 @@ impl Watch {
             second: 0,
             all: Amount::default(),
         }
+    }
+
+    /// The watch begins now, and not with the first packet.
+    pub fn begin(&mut self, now: Nanos) {
+        self.began.get_or_insert(now);
     }
 
     /// A packet with these headers, and `bytes` bytes, was seen at `now`. An earlier time than
@@ -253,6 +258,22 @@ mod tests {
 
     fn key(src: u128, dst: u128, sport: u16, dport: u16) -> Key {
         Key { src, dst, proto: 6, family: 4, ..Key::default() }.with_ports(sport, dport)
+    }
+
+    /// A watch that was begun counts the seconds before the first packet.
+    #[test]
+    fn seconds_without_packets_count() {
+        let packet = key(1, 2, 3, 4);
+        for (begins, seconds) in [(false, 1), (true, 10)] {
+            let mut watch = Watch::new(1);
+            if begins {
+                watch.begin(5);
+            }
+            watch.packet(9 * SECOND + SECOND / 2, &packet, 100);
+            watch.finish();
+            let hosts = watch.overall(What::Hosts);
+            assert_eq!((hosts.seconds, hosts.total.bytes), (seconds, 200), "{begins}");
+        }
     }
 
     fn short(largest: &Largest) -> Vec<(String, u64)> {

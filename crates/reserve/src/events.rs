@@ -63,12 +63,17 @@ pub(crate) struct Events {
     last: VecDeque<Event>,
     /// The number of the next event.
     next: u64,
+    /// The reservations that have ended since this was last asked for, however many they are.
+    ended: Vec<u64>,
 }
 
 impl Events {
     pub fn push(&mut self, now: Nanos, event: Happened, of: &Reservation, reason: Option<String>) {
         if self.last.len() == KEPT {
             self.last.pop_front();
+        }
+        if matches!(event, Happened::Expired | Happened::Preempted | Happened::Deleted) {
+            self.ended.push(of.id);
         }
         self.last.push_back(Event {
             schema: "altq.reserve-event/1",
@@ -89,6 +94,11 @@ impl Events {
     /// The number of the next event.
     pub fn coming(&self) -> u64 {
         self.next
+    }
+
+    /// The reservations that have ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.ended)
     }
 
     /// The events from number `from` on that are still kept, and how many of them are no longer

@@ -140,7 +140,7 @@ impl Place {
     /// `charged` in all.
     pub(crate) fn leaf(&self, charged: u64) -> Leaf<'_> {
         let rate = Rate::bit_s(self.own_rate.saturating_sub(charged));
-        Leaf { settings: &self.settings, rate, guesses: self.guesses }
+        Leaf { settings: &self.settings, rate, guesses: self.guesses, holds: false }
     }
 }
 

@@ -106,7 +106,12 @@ impl Held {
 
     /// Its class as the scheduler's bounds count it.
     fn leaf(&self) -> Leaf<'_> {
-        Leaf { settings: &self.settings, rate: Rate::bit_s(self.charged), guesses: queue::PLAIN.guesses() }
+        Leaf {
+            settings: &self.settings,
+            rate: Rate::bit_s(self.charged),
+            guesses: queue::PLAIN.guesses(),
+            holds: false,
+        }
     }
 }
 

@@ -121,6 +121,12 @@ impl Table {
         self.events.since(from)
     }
 
+    /// The reservations that have ended since the last call. Of events only the last ones are kept;
+    /// these are all.
+    pub fn take_ended(&mut self) -> Vec<u64> {
+        self.events.take_ended()
+    }
+
     /// When [`expire`](Table::expire) next has something to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.deadlines.first().map(|(deadline, _)| *deadline)

@@ -88,7 +88,7 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (case("colour = 'red'"), "t.toml:10:1: unknown field `colour`"),
         (
             case("").replace("'2s'", "'2 weeks'"),
-            "t.toml:3:12: `2 weeks` has no unit of time; units are ns, us, ms, s and min",
+            "t.toml:3:12: `2 weeks` has no unit of time; units are ns, us, ms, s, min and h",
         ),
         (case("").replace("'2s'", "'0s'"), "a case that takes no time"),
         (case("").replace("'a', to = 'b'", "'a', to = 'bb'"), "there is no host called \"bb\"; did you mean \"b\"?"),

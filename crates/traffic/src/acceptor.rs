@@ -180,7 +180,14 @@ impl Acceptor<'_> {
         let room =
             if pending.answered { buffer.len() } else { (self.limits.bytes - pending.bytes.len()).min(buffer.len()) };
         let bytes = match recv(&pending.connection, buffer.get_mut(..room).unwrap_or_default(), RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return drop(self.remove(place)),
+            Ok((0, _)) => {
+                if pending.answered {
+                    // A client that closes with FIN gets one as well: the port that waits is its
+                    // own.
+                    let _ = rustix::net::sockopt::set_socket_linger(&pending.connection, None);
+                }
+                return drop(self.remove(place));
+            }
             Ok((count, _)) => buffer.get(..count).unwrap_or_default(),
             Err(Errno::AGAIN | Errno::INTR) => return,
             Err(_) => return drop(self.remove(place)),

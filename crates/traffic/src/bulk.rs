@@ -9,7 +9,7 @@ use crate::run::Shared;
 use crate::throttle::Throttle;
 
 /// Bytes of one write or read: enough for a full super-packet and the next one.
-const CHUNK: usize = 128 << 10;
+pub(crate) const CHUNK: usize = 128 << 10;
 
 /// Time between two readings of a connection's TCP_INFO.
 const LOOK: Duration = Duration::from_millis(100);
@@ -41,11 +41,14 @@ pub fn send(
     while left > 0 && !shared.over(end) {
         let mut portion = limits.throttle.map_or(CHUNK, |throttle| throttle.portion(CHUNK));
         portion = portion.min(usize::try_from(left).unwrap_or(CHUNK));
-        if let Some(throttle) = limits.throttle {
-            throttle.take(portion);
-        }
         match connection.write(chunk.get(..portion).unwrap_or(&chunk)) {
-            Ok(written) => left = left.saturating_sub(written as u64),
+            Ok(written) => {
+                left = left.saturating_sub(written as u64);
+                // What a full buffer did not take is no traffic.
+                if let Some(throttle) = limits.throttle {
+                    throttle.take(written, &shared.stop);
+                }
+            }
             Err(error) if waiting(&error) => {}
             // At the end of the run the receiver may close first.
             Err(_) if shared.over(end) => break,
@@ -90,7 +93,7 @@ pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: 
                 shared.meter.arrived(shared.now(), bytes as u64);
                 if let Some(throttle) = throttle {
                     // Reading slowly lets TCP's flow control slow the sender down.
-                    throttle.take(bytes);
+                    throttle.take(bytes, &shared.stop);
                 }
             }
             Err(error) if waiting(&error) => {}

@@ -137,7 +137,7 @@ fn at_intervals(
         }
     }
     (answers..number).for_each(|_| shared.meter.failed());
-    shared.meter.note_lateness(lateness);
+    shared.meter.note_lateness(&lateness);
     Ok(())
 }
 
@@ -168,8 +168,8 @@ pub fn answer(socket: &UdpSocket, response: usize, throttle: Option<&Throttle>, 
         for (to, from) in reply.iter_mut().zip(buffer.iter().take(bytes.min(8))) {
             *to = *from;
         }
-        if let Some(throttle) = throttle {
-            throttle.take(response);
+        if throttle.is_some_and(|throttle| !throttle.take(response, &shared.stop)) {
+            break;
         }
         if !put(socket, &reply, shared)? {
             break;

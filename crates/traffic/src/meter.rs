@@ -329,8 +329,9 @@ impl Meter {
         }
     }
 
-    pub(crate) fn note_lateness(&self, lateness: Lateness) {
-        *locked(&self.lateness) = lateness;
+    /// Adds how late a thread of the flow ran; there may be several.
+    pub(crate) fn note_lateness(&self, lateness: &Lateness) {
+        locked(&self.lateness).merge(lateness);
     }
 
     pub(crate) fn note_connection(&self, stream: u32, info: TcpInfo) {

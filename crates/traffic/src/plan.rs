@@ -352,6 +352,15 @@ impl FlowSpec {
 pub const GRACE: Nanos = 5 * SECOND;
 
 impl Plan {
+    /// What the plan's flows of UDP send in a direction, in bit/s.
+    pub fn udp_rate(&self, direction: Direction) -> u64 {
+        let rates = self.flows.iter().filter(|flow| flow.direction == direction).map(|flow| match &flow.work {
+            Work::Udp(datagrams) => datagrams.rate(),
+            _ => 0,
+        });
+        rates.fold(0, u64::saturating_add)
+    }
+
     /// Checks that a plan makes sense, and that it is within a server's limits.
     ///
     /// # Errors
@@ -386,14 +395,17 @@ impl Plan {
             return cap(format!("{asked} s, and the server runs for {most} s at most (--max-duration)"));
         }
         for (way, direction) in [("up", Direction::Up), ("down", Direction::Down)] {
-            let rates = self.flows.iter().filter(|flow| flow.direction == direction).map(|flow| match &flow.work {
-                Work::Udp(datagrams) => datagrams.rate(),
-                _ => 0,
-            });
-            let sum = rates.fold(0, u64::saturating_add);
+            let sum = self.udp_rate(direction);
+            let most = Rate::bit_s(caps.rate_bit_s);
             if sum > caps.rate_bit_s {
-                let most = Rate::bit_s(caps.rate_bit_s);
                 return cap(format!("{} of UDP {way}, but the server allows {most} (--max-rate)", Rate::bit_s(sum)));
+            }
+            // Requests go up, and their responses down.
+            let goes = |flow: &FlowSpec| flow.direction == direction || flow.work.has_round_trips();
+            if sum == caps.rate_bit_s && self.flows.iter().any(|flow| !flow.work.is_udp() && goes(flow)) {
+                return cap(format!(
+                    "UDP {way} takes all of the {most} that the server allows, and leaves TCP nothing"
+                ));
             }
         }
         if !(10_000_000..=60 * SECOND).contains(&self.interval_ns) {

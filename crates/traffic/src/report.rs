@@ -6,7 +6,6 @@ use altq_dataplane::sketch::Sketch;
 use altq_engine::units::{Nanos, SECOND};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::BOUND;
 use crate::meter::Meter;
 
 /// A flow's counters so far, at one end.
@@ -204,7 +203,7 @@ impl FlowEnd {
             jitter_ns: meter.jitter(),
             gaps: meter.gaps(),
             connections: meter.connections().iter().map(|(stream, info)| Connection::of(*stream, info)).collect(),
-            late: meter.lateness().broken(BOUND),
+            late: meter.lateness().broken(),
             error,
         }
     }

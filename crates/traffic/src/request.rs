@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::bulk::waiting;
+use crate::bulk::{CHUNK, waiting};
 use crate::clock;
 use crate::error::{Doing, Error};
 use crate::run::Shared;
@@ -60,17 +60,27 @@ pub fn ask(
     Ok(())
 }
 
-/// Answers requests until the connection or the run is over. The requesting side reports errors of
-/// the connection.
-pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttle: Option<&Throttle>, shared: &Shared) {
+/// Answers requests until the connection or the run is over. `throttles`: of what comes and of what
+/// goes. The requesting side reports errors of the connection.
+pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttles: Option<(&Throttle, &Throttle)>, shared: &Shared) {
+    let (up, throttle) = throttles.unzip();
     let mut question = vec![0; sizes.request];
-    let answer = vec![0x41; sizes.response];
+    // In pieces, so that a long response does not hold up what others send.
+    let piece = throttle.map_or(CHUNK, |throttle| throttle.portion(CHUNK));
+    let answer = vec![0x41; sizes.response.min(piece)];
     while matches!(read(connection, &mut question, shared), Ok(true)) {
-        if let Some(throttle) = throttle {
-            throttle.take(sizes.response);
-        }
-        if !matches!(write(connection, &answer, shared), Ok(true)) {
+        if up.is_some_and(|up| !up.take(question.len(), &shared.stop)) {
             return;
+        }
+        let mut left = sizes.response;
+        while left > 0 {
+            let part = answer.get(..left.min(answer.len())).unwrap_or(&answer);
+            if throttle.is_some_and(|throttle| !throttle.take(part.len(), &shared.stop))
+                || !matches!(write(connection, part, shared), Ok(true))
+            {
+                return;
+            }
+            left -= part.len();
         }
     }
 }
@@ -78,6 +88,9 @@ pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttle: Option<&Thrott
 /// Writes all bytes; false if the run was over before.
 fn write(connection: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::Result<bool> {
     while !bytes.is_empty() {
+        if shared.stopped() {
+            return Ok(false);
+        }
         match connection.write(bytes) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(_) if shared.stopped() => return Ok(false),

@@ -1,5 +1,6 @@
 //! A rate limit that several threads share.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,9 @@ impl Throttle {
         usize::try_from(self.rate.as_bit_s() / 800).unwrap_or(most).clamp(1448.min(most), most)
     }
 
-    /// Takes bytes, and waits until they are within the rate.
-    pub fn take(&self, bytes: usize) {
+    /// Takes bytes, and waits until they are within the rate, or until `stop` is set; false in the
+    /// second case.
+    pub fn take(&self, bytes: usize, stop: &AtomicBool) -> bool {
         let time = Duration::from_nanos(self.rate.time_for(bytes as u64));
         let until = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +44,7 @@ impl Throttle {
             state.1 |= from > now;
             from
         };
-        clock::sleep_until(until);
+        clock::sleep_unless(stop, until)
     }
 
     /// True if a thread ever had to wait.
@@ -60,11 +62,15 @@ mod tests {
         let throttle = Throttle::new(Rate::mbit_s(8));
         let begin = Instant::now();
         for _ in 0..20 {
-            throttle.take(5_000);
+            assert!(throttle.take(5_000, &AtomicBool::new(false)));
         }
         // The last one waits for the nineteen before it: 95 ms minus the burst of 20 ms.
         assert!(begin.elapsed() >= Duration::from_millis(74), "{:?}", begin.elapsed());
         assert!(throttle.held());
         assert_eq!(throttle.portion(1 << 17), 10_000);
+        // A second of the rate, of which nobody has to wait for the end.
+        let begin = Instant::now();
+        assert!(throttle.take(1_000_000, &AtomicBool::new(false)));
+        assert!(!throttle.take(1, &AtomicBool::new(true)) && begin.elapsed() < Duration::from_millis(500));
     }
 }

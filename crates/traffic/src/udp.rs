@@ -130,7 +130,7 @@ pub fn send(
             }
         }
     }
-    shared.meter.note_lateness(sender.lateness);
+    shared.meter.note_lateness(&sender.lateness);
     result
 }
 

@@ -1,5 +1,8 @@
 //! The events that browsers are sent, schema `altq.web/1` (docs/web.md). A snapshot describes all
 //! classes; a change has only the figures of classes whose figures have changed.
+//!
+//! A client may want parts: then events of few rows follow each other instead of one with all of
+//! them. A browser that reads 10,000 rows in one piece misses frames of its screen.
 
 use std::borrow::Cow;
 
@@ -20,6 +23,9 @@ pub(crate) struct Document<'a> {
     error: Option<Cow<'a, str>>,
     links: Vec<Link<'a>>,
     marks: &'a [Mark],
+    /// True if the next event has more rows of the same `seq`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    more: bool,
 }
 
 #[derive(Serialize)]
@@ -46,22 +52,62 @@ struct Class<'a>(&'a str, Option<ClassId>, Option<u64>, Option<u64>, &'a str, Op
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Figures<'a>(ClassId, u64, u64, u64, u64, Nanos, Nanos, u64, u64, u64, u64, &'a str);
 
+/// In what pieces a client wants the rows of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// One event with all rows.
+    Whole,
+    /// Events of at most [`PART`] rows.
+    Parts,
+}
+
+/// The most rows of a part: some 40 kB, which a browser reads in a small part of a frame.
+pub const PART: usize = 500;
+
 /// The event with everything.
-pub fn snapshot(frame: &Frame) -> String {
-    event("snapshot", frame, |shown| ((0..shown.rows.len() as ClassId).collect(), true))
+pub fn snapshot(frame: &Frame, cut: Cut) -> String {
+    events("snapshot", frame, cut, |shown| (0..shown.rows.len() as ClassId).collect())
 }
 
 /// The event with what has changed since the previous frame.
-pub fn change(frame: &Frame) -> String {
-    event("change", frame, |shown| (shown.changed.clone(), false))
+pub fn change(frame: &Frame, cut: Cut) -> String {
+    events("change", frame, cut, |shown| shown.changed.clone())
+}
+
+/// The events of a frame: the first one has the name, and the others, if there are any, are
+/// changes.
+fn events(name: &str, frame: &Frame, cut: Cut, of: impl Fn(&Shown) -> Vec<ClassId>) -> String {
+    let most = match cut {
+        Cut::Whole => usize::MAX,
+        Cut::Parts => PART,
+    };
+    let classes: Vec<Vec<ClassId>> = frame.links.iter().map(of).collect();
+    let mut rest: Vec<&[ClassId]> = classes.iter().map(Vec::as_slice).collect();
+    let (mut text, mut name) = (String::new(), name);
+    loop {
+        let mut room = most;
+        let mut part = Vec::with_capacity(rest.len());
+        for rest in &mut rest {
+            let (now, later) = rest.split_at(rest.len().min(room));
+            room -= now.len();
+            part.push(now);
+            *rest = later;
+        }
+        let more = rest.iter().any(|rest| !rest.is_empty());
+        text.push_str(&event(name, frame, &part, more));
+        if !more {
+            return text;
+        }
+        name = "change";
+    }
 }
 
 /// An event of the stream: name, number, and a line of data. JSON has no newline of its own.
-fn event(name: &str, frame: &Frame, of: impl Fn(&Shown) -> (Vec<ClassId>, bool)) -> String {
-    let links = frame.links.iter().map(|shown| {
-        let (rows, whole) = of(shown);
-        let classes = shown.classes.as_ref().filter(|_| whole).map(|classes| described(classes));
-        let rows = rows.into_iter().filter_map(|class| Some(figures(class, shown.rows.get(class as usize)?)));
+/// `rows`: the classes of each link whose figures it has.
+fn event(name: &str, frame: &Frame, rows: &[&[ClassId]], more: bool) -> String {
+    let links = frame.links.iter().zip(rows).map(|(shown, rows)| {
+        let classes = shown.classes.as_ref().filter(|_| name == "snapshot").map(|classes| described(classes));
+        let rows = rows.iter().filter_map(|&class| Some(figures(class, shown.rows.get(class as usize)?)));
         Link {
             status: &shown.status,
             step_ms: shown.step / 1_000_000,
@@ -77,6 +123,7 @@ fn event(name: &str, frame: &Frame, of: impl Fn(&Shown) -> (Vec<ClassId>, bool))
         error: frame.fault.as_ref().map(|fault| Cow::Owned(fault.to_string())),
         links: links.collect(),
         marks: &frame.marks,
+        more,
     };
     // It fails only for maps with keys that are not text, of which there are none.
     let json = serde_json::to_string(&document).unwrap_or_default();
@@ -161,20 +208,57 @@ mod tests {
         let classes = r#""classes":[["wan",null,1000,1000,"s",2],["</script>\n\"x",0,null,null,"s",2]]"#;
         let rows = [r#"[0,0,7,0,0,0,9,0,0,0,0,"link"]"#, r#"[1,0,8,0,0,0,9,0,0,0,0,"link"]"#];
         let whole = around(&format!(r#"{classes},"rows":[{},{}]"#, rows[0], rows[1]));
-        assert_eq!(snapshot(&frame()), format!("event: snapshot\nid: 5\n{whole}\n\n"));
+        assert_eq!(snapshot(&frame(), Cut::Whole), format!("event: snapshot\nid: 5\n{whole}\n\n"));
         let part = around(&format!(r#""rows":[{}]"#, rows[1]));
-        assert_eq!(change(&frame()), format!("event: change\nid: 5\n{part}\n\n"));
+        assert_eq!(change(&frame(), Cut::Whole), format!("event: change\nid: 5\n{part}\n\n"));
         // If the classes have changed, a change has everything.
         let mut other = frame();
         other.whole = true;
-        assert!(other.change().starts_with(b"event: snapshot\n"));
-        assert!(frame().change().starts_with(b"event: change\n"));
+        assert!(other.change(Cut::Whole).starts_with(b"event: snapshot\n"));
+        assert!(frame().change(Cut::Whole).starts_with(b"event: change\n"));
+    }
+
+    /// Parts have the rows of the whole event, each one once and in order, and the classes once.
+    #[test]
+    fn parts_have_together_what_the_whole_event_has() {
+        let mut frame = frame();
+        let (one, many) = (&frame.links[0], 2 * PART + 1);
+        let rows: Vec<Row> = (0..many as u64).map(|got| Row { got_bit_s: got, ..Row::default() }).collect();
+        let mut other = Shown { rows, changed: (0..many as u32).collect(), ..one.clone() };
+        other.status.name = "lan".to_owned();
+        frame.links.push(other);
+        let read = |text: &str| -> Vec<(String, serde_json::Value)> {
+            let events = text.split_terminator("\n\n").map(|event| {
+                let (name, data) = event.split_once("\nid: 5\ndata: ").unwrap();
+                (name.to_owned(), serde_json::from_str(data).unwrap())
+            });
+            events.collect()
+        };
+        let rows = |events: &[(String, serde_json::Value)], link: usize| -> Vec<serde_json::Value> {
+            events.iter().flat_map(|(_, data)| data["links"][link]["rows"].as_array().unwrap().clone()).collect()
+        };
+        for (make, name) in [(snapshot as fn(&Frame, Cut) -> String, "event: snapshot"), (change, "event: change")] {
+            let (whole, parts) = (read(&make(&frame, Cut::Whole)), read(&make(&frame, Cut::Parts)));
+            assert_eq!((whole.len(), parts.len(), &whole[0].0, &parts[0].0), (1, 3, &name.into(), &name.into()));
+            for link in 0..2 {
+                assert_eq!(rows(&parts, link), rows(&whole, link));
+            }
+            for (at, (event, data)) in parts.iter().enumerate() {
+                let count: usize = (0..2).map(|link| data["links"][link]["rows"].as_array().unwrap().len()).sum();
+                assert!(count <= PART, "{count}");
+                assert_eq!(data.get("more").is_some_and(|more| more == true), at < 2);
+                assert_eq!(data["marks"], whole[0].1["marks"]);
+                assert_eq!(data["links"][1].get("classes").is_some(), at == 0 && name.ends_with("snapshot"));
+                assert!(at == 0 || event == "event: change");
+            }
+        }
+        assert_eq!(snapshot(&Frame::default(), Cut::Parts), snapshot(&Frame::default(), Cut::Whole));
     }
 
     #[test]
     fn an_error_is_said() {
         let fault = Fault::new(Code::Failed, "no altq runs").help("start it");
-        let said = snapshot(&Frame { fault: Some(fault), ..Frame::default() });
+        let said = snapshot(&Frame { fault: Some(fault), ..Frame::default() }, Cut::Whole);
         assert!(said.contains(r#""error":"no altq runs; start it","links":[]"#), "{said}");
     }
 }

@@ -11,6 +11,7 @@ use altq_monitor::tree::Tree;
 
 use crate::Body;
 use crate::changes::Mark;
+use crate::events::Cut;
 use crate::stat::{Bound, Stat};
 use crate::{events, metrics};
 
@@ -121,25 +122,29 @@ pub struct Frame {
 /// The texts of a frame. Each is made at most once, when it is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    snapshot: OnceLock<Body>,
-    change: OnceLock<Body>,
+    /// By [`Cut`].
+    snapshot: [OnceLock<Body>; 2],
+    /// By [`Cut`].
+    change: [OnceLock<Body>; 2],
     open_metrics: OnceLock<Body>,
     text_metrics: OnceLock<Body>,
 }
 
 impl Frame {
     /// The event with everything, for a client that is new or late.
-    pub fn snapshot(&self) -> &Body {
-        self.made.snapshot.get_or_init(|| events::snapshot(self).into_bytes().into())
+    pub fn snapshot(&self, cut: Cut) -> &Body {
+        let [whole, parts] = &self.made.snapshot;
+        made(cut, whole, parts).get_or_init(|| events::snapshot(self, cut).into_bytes().into())
     }
 
     /// The event with what has changed since the previous frame; everything if the classes have
     /// changed.
-    pub fn change(&self) -> &Body {
+    pub fn change(&self, cut: Cut) -> &Body {
         if self.whole {
-            return self.snapshot();
+            return self.snapshot(cut);
         }
-        self.made.change.get_or_init(|| events::change(self).into_bytes().into())
+        let [whole, parts] = &self.made.change;
+        made(cut, whole, parts).get_or_init(|| events::change(self, cut).into_bytes().into())
     }
 
     /// The metrics, in one of two text formats.
@@ -154,5 +159,12 @@ impl Frame {
     /// A link by its name.
     pub fn link(&self, name: &str) -> Option<&Shown> {
         self.links.iter().find(|link| link.status.name == name)
+    }
+}
+
+fn made<'a>(cut: Cut, whole: &'a OnceLock<Body>, parts: &'a OnceLock<Body>) -> &'a OnceLock<Body> {
+    match cut {
+        Cut::Whole => whole,
+        Cut::Parts => parts,
     }
 }

@@ -80,10 +80,17 @@ pub struct Safely {
     guard_for: Option<Nanos>,
 }
 
-/// Options of `altq confirm` and `altq rollback`.
+/// Options of `altq confirm`.
 #[derive(Debug, clap::Args)]
 pub struct Plain {
-    /// Only with rollback: goes one policy back even if the last change was taken back already
+    #[command(flatten)]
+    socket: Socket,
+}
+
+/// Options of `altq rollback`.
+#[derive(Debug, clap::Args)]
+pub struct Back {
+    /// Goes one policy back even if the last change was taken back already
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -391,9 +398,6 @@ fn silent(guards: &[Watched]) -> String {
 
 /// Runs `altq confirm`.
 pub fn confirm(args: &Plain) -> anyhow::Result<Exit> {
-    if args.force {
-        return Ok(fail("confirm", &Fault::usage("--force belongs to `altq rollback`")));
-    }
     let asked = args.socket.connect().and_then(|mut client| ask::<Applied>(&mut client, "confirm", &NoFields {}));
     Ok(match asked {
         Ok(applied) => {
@@ -405,7 +409,7 @@ pub fn confirm(args: &Plain) -> anyhow::Result<Exit> {
 }
 
 /// Runs `altq rollback`.
-pub fn rollback(args: &Plain) -> anyhow::Result<Exit> {
+pub fn rollback(args: &Back) -> anyhow::Result<Exit> {
     #[derive(Serialize)]
     struct Fields {
         #[serde(skip_serializing_if = "std::ops::Not::not")]

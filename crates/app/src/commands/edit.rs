@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use altq_config::Language;
@@ -317,19 +318,42 @@ fn tell(client: &mut Client, running: &Running) {
     let _ = ask::<Changed>(client, "policy.saved", &Fields { hash: hash(running.text.as_bytes()) });
 }
 
+/// Writes a new file, for the owner and with the mode of the one that it replaces.
+fn write(beside: &Path, text: &str, there: Option<&fs::Metadata>) -> io::Result<()> {
+    // Nobody may read what the old file does not let them read.
+    let mode = if there.is_some() { 0o600 } else { 0o666 };
+    let mut out = File::options().write(true).create_new(true).mode(mode).open(beside)?;
+    out.write_all(text.as_bytes())?;
+    if let Some(there) = there {
+        // Only root may give a file away. Otherwise it belongs to whoever saves.
+        let _ = fchown(&out, Some(there.uid()), Some(there.gid()));
+        out.set_permissions(there.permissions())?;
+    }
+    out.sync_all()
+}
+
 /// Replaces a file, so that after a crash there is the old one or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     // A symbolic link to the file stays a link.
     let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mut beside = file.clone().into_os_string();
     beside.push(".new");
-    let mut out = File::create(&beside)?;
-    out.write_all(text.as_bytes())?;
-    if let Ok(found) = fs::metadata(&file) {
-        out.set_permissions(found.permissions())?;
+    let beside = PathBuf::from(beside);
+    let there = fs::metadata(&file).ok();
+    if there.is_some() {
+        // Who may not write to a file must not replace it either.
+        File::options().write(true).open(&file)?;
     }
-    out.sync_all()?;
-    fs::rename(&beside, &file)?;
+    // One may be left from before, and may be a link to somewhere else.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let written = write(&beside, text, there.as_ref()).and_then(|()| fs::rename(&beside, &file));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written?;
     let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }

@@ -15,6 +15,7 @@ pub mod edit;
 pub mod examples;
 #[cfg(feature = "experiments")]
 pub mod experiments;
+pub mod explain;
 #[cfg(feature = "experiments")]
 pub mod lab;
 pub mod link;

@@ -501,8 +501,10 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Opti
     let mut news = 0;
     loop {
         let asked = hangup.seen();
-        // A worker is sent the policy. SIGHUP may also come from somebody else.
-        if wire.map_or(asked, Wire::has_policy) {
+        // A worker is sent the policy. SIGHUP may also come from somebody else. The policy waits
+        // until what the worker before had is here.
+        let comes = wire.map_or(asked, |wire| wire.has_policy() && apply::is_complete(live));
+        if comes {
             reload::reload(args, live, wire);
         }
         for line in running.said().try_iter() {

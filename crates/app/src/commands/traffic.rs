@@ -261,10 +261,10 @@ struct Udp {
     #[arg(long, conflicts_with_all = ["on", "off"])]
     poisson: bool,
     /// Time for which the flow sends before it pauses
-    #[arg(long, value_name = "TIME", value_parser = literal::time, requires = "off")]
+    #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit, requires = "off")]
     on: Option<Nanos>,
     /// Time for which the flow pauses
-    #[arg(long, value_name = "TIME", value_parser = literal::time, requires = "on")]
+    #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit, requires = "on")]
     off: Option<Nanos>,
     /// Makes --on and --off the means of exponential distributions
     #[arg(long, requires = "on")]

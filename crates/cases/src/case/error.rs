@@ -46,9 +46,22 @@ pub(super) fn explained(text: &str, error: &toml::de::Error) -> (Stretch, String
             let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
             unknown(&format!("unknown field `{key}`"), key, "The fields here", known)
         }
-        None => message.to_owned(),
+        None => plain(message),
     };
     (error.span(), message)
+}
+
+/// A message of the TOML reader in words that say nothing of its types.
+fn plain(message: &str) -> String {
+    let kinds = [("u8", u64::from(u8::MAX)), ("u16", u16::MAX.into()), ("u32", u32::MAX.into()), ("u64", u64::MAX)];
+    let wanted = message.rsplit_once("expected ").and_then(|(_, kind)| kinds.iter().find(|(name, _)| *name == kind));
+    if let (Some((_, most)), Some(number)) = (wanted, between(message, "integer `", "`")) {
+        return format!("{number} is no whole number from 0 to {most}");
+    }
+    if message.contains("recursion") {
+        return "more brackets and braces stand in each other than a case can have".to_owned();
+    }
+    message.to_owned()
 }
 
 /// What stands between two pieces of a text.
@@ -135,6 +148,22 @@ mod tests {
             assert_eq!(text.get(at..at + key.len()), Some(key));
             key
         })
+    }
+
+    #[test]
+    fn messages_name_no_types() {
+        let of = |text: &str| {
+            #[derive(Debug, serde::Deserialize)]
+            #[allow(dead_code)] // Only its errors count.
+            struct Port {
+                dport: u16,
+            }
+            explained(text, &toml::from_str::<Port>(text).unwrap_err()).1
+        };
+        assert_eq!(of("dport = 70000"), "70000 is no whole number from 0 to 65535");
+        assert_eq!(of("dport = -1"), "-1 is no whole number from 0 to 65535");
+        let deep = of(&format!("x = {}", "[".repeat(1000)));
+        assert_eq!(deep, "more brackets and braces stand in each other than a case can have");
     }
 
     #[test]

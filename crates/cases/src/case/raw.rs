@@ -348,7 +348,7 @@ pub struct Rate(pub EngineRate);
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
         match Number::deserialize(deserializer)? {
-            Number::Text(text) => literal::time(&text).map(Time).map_err(de::Error::custom),
+            Number::Text(text) => literal::time_with_unit(&text).map(Time).map_err(de::Error::custom),
             Number::Whole(value) => Ok(Time(value)),
         }
     }
@@ -357,7 +357,7 @@ impl<'de> Deserialize<'de> for Time {
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
         match Number::deserialize(deserializer)? {
-            Number::Text(text) => literal::rate(&text).map(Rate).map_err(de::Error::custom),
+            Number::Text(text) => literal::rate_with_unit(&text).map(Rate).map_err(de::Error::custom),
             Number::Whole(value) => Ok(Rate(EngineRate::bit_s(value))),
         }
     }

@@ -102,10 +102,10 @@ pub fn number(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) 
             }
             None => match unit {
                 Unit::Rate => kilobytes(text).map_or_else(
-                    || literal::rate(text).map(|r| r.as_bit_s() as f64).or_else(|message| bad(raw, message)),
+                    || literal::rate_with_unit(text).map(|r| r.as_bit_s() as f64).or_else(|message| bad(raw, message)),
                     Ok,
                 )?,
-                Unit::Time => literal::time(text).map(|t| t as f64).or_else(|message| bad(raw, message))?,
+                Unit::Time => literal::time_with_unit(text).map(|t| t as f64).or_else(|message| bad(raw, message))?,
                 Unit::Fraction => return bad(raw, "a fraction is written as 0.2 or \"20%\""),
                 Unit::Count => return bad(raw, "a count is a number"),
             },

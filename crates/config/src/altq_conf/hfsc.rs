@@ -208,13 +208,6 @@ impl File<'_> {
             self.error("bad-value", d, message, None);
             return false;
         };
-        // docs/reference/altq.md 3.1: a curve that starts slower than it goes on has m1 = 0.
-        if m1_rate < m2_rate && m1_rate != 0 {
-            let (from, to) = (Rate::bit_s(m1_rate), Rate::bit_s(m2_rate));
-            let message = format!("a curve that starts with {from} and goes on with {to} is refused by altqd");
-            self.error("refused", m1, message, Some("write 0 for m1, or a rate above m2".to_owned()));
-            return false;
-        }
         for which in which {
             if let Some(old) = options.curves[*which] {
                 let message = format!("this replaces the {} curve", NAMES[*which]);
@@ -287,6 +280,14 @@ impl File<'_> {
             let Some(Curve { m1, d, m2, at: place }) = options.curves[which] else { continue };
             if m2 == 0 && (m1 == 0 || d == 0) {
                 continue;
+            }
+            // docs/reference/altq.md 3.1: a curve that starts slower than it goes on has m1 = 0.
+            // Words behind a bracket may have replaced its m2.
+            if m1 < m2 && m1 != 0 {
+                let (from, to) = (Rate::bit_s(m1), Rate::bit_s(m2));
+                let message = format!("a curve that starts with {from} and goes on with {to} is refused by altqd");
+                self.error("refused", place, message, Some("write 0 for m1, or a rate above m2".to_owned()));
+                return None;
             }
             let mut curve = ServiceCurve::linear(Rate::bit_s(m2));
             if d > 0 && m1 != m2 {

@@ -16,8 +16,9 @@ pub fn advice(link: &Link) -> Option<Diagnostic> {
     link.entry_of(classes().next()?)?.long_run?;
     let promises = Promises::new(link);
     let less = classes().filter_map(|class| {
-        let asks = link.guarantee(class)?.min(link.ceiling(class));
-        let has = promises.guaranteed(class)?;
+        let asks = link.guarantee(class)?.min(link.sure_ceiling(class));
+        // Other findings tell of classes that a meter above them leaves nothing for certain.
+        let has = promises.guaranteed(class).filter(|_| !promises.shares_meter(class))?;
         (has < asks).then_some((class, asks, has))
     });
     let mut less = less.collect::<Vec<_>>().into_iter();

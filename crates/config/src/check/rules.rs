@@ -32,9 +32,9 @@ pub fn follows(narrow: &Term, wide: &Term) -> bool {
     match (narrow.negated, wide.negated) {
         (false, false) => within(&narrow.values, &wide.values),
         (true, true) => within(&wide.values, &narrow.values),
-        // A value in A is not in B if the two are disjoint. `host` has two values, one of which may
-        // be in B.
-        (false, true) => narrow.field != Field::Host && disjoint(&narrow.values, &wide.values),
+        // A value in A is not in B if the two are disjoint. `host` and `port` have two values, one
+        // of which may be in B.
+        (false, true) => !matches!(narrow.field, Field::Host | Field::Port) && disjoint(&narrow.values, &wide.values),
         (true, false) => false,
     }
 }

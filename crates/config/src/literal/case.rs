@@ -165,7 +165,7 @@ mod tests {
             ("99999999999999999999s", "this time is too large"),
             ("99999999999s", "this time is too large"),
             ("-1s", "`-1s` is not a time"),
-            ("3 parsecs", "`3 parsecs` has no unit of time; units are ns, us, ms, s and min"),
+            ("3 parsecs", "`3 parsecs` has no unit of time; units are ns, us, ms, s, min and h"),
             ("5m", "`5m` can be read in two ways: minutes or milliseconds"),
         ] {
             let error = time(text).unwrap_err().to_string();

@@ -6,7 +6,7 @@
 //! | literal | units |
 //! |---|---|
 //! | rate | `bit/s`, `kbit/s`, `Mbit/s`, `Gbit/s` (powers of 1000), `cells/s` (ATM cells of 53 bytes) |
-//! | time | `ns`, `us`, `ms`, `s`; `min` outside of policies |
+//! | time | `ns`, `us`, `ms`, `s`; `min` and `h` outside of policies |
 //! | size | `bytes`; outside of policies also `byte`, `kbytes` and `Mbytes` (powers of 1000) |
 //! | limit | `packets`, or a size |
 //!

@@ -49,13 +49,15 @@ pub(super) const TIME: Quantity = Quantity {
     base: "nanoseconds",
     largest: "18446744073s",
     units: &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)],
-    unknown: |word, _, unit| unknown_time(word, unit, "ns, us, ms and s"),
+    unknown: |word, number, unit| unknown_time(word, number, unit, "ns, us, ms and s"),
 };
+
+const MINUTE: u128 = 60_000_000_000;
 
 /// A time outside of policies.
 pub(super) const TIME_OR_MINUTES: Quantity = Quantity {
-    units: &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)],
-    unknown: |word, _, unit| unknown_time(word, unit, "ns, us, ms, s and min"),
+    units: &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", MINUTE), ("h", 60 * MINUTE)],
+    unknown: |word, number, unit| unknown_time(word, number, unit, "ns, us, ms, s, min and h"),
     ..TIME
 };
 
@@ -124,7 +126,12 @@ fn rate_text(bits: u128) -> String {
     u64::try_from(bits).map_or_else(|_| "…".to_owned(), |bits| Rate::bit_s(bits).to_string())
 }
 
-fn unknown_time(word: &str, unit: &str, units: &str) -> Wrong {
+fn unknown_time(word: &str, value: Decimal, unit: &str, units: &str) -> Wrong {
+    let minutes = match (value.times(60), value.times(60_000)) {
+        (Ok(seconds), _) => format!("{seconds}s"),
+        (_, Ok(ms)) => format!("{ms}ms"),
+        _ => "the seconds".to_owned(),
+    };
     let number = short(word.strip_suffix(unit).unwrap_or(word).trim_end());
     let word = short(word);
     let (message, help) = match unit {
@@ -134,10 +141,16 @@ fn unknown_time(word: &str, unit: &str, units: &str) -> Wrong {
         }
         "msec" | "msecs" => (format!("`{word}`: milliseconds are written ms"), format!("write {number}ms")),
         "usec" | "usecs" => (format!("`{word}`: microseconds are written us"), format!("write {number}us")),
-        "m" | "min" => (
+        "m" => (
             format!("`{word}` can be read in two ways: minutes or milliseconds"),
-            "write 50ms, or 300s for 5 minutes".to_owned(),
+            format!("for milliseconds write {number}ms; for minutes write {minutes}"),
         ),
+        "mins" | "minute" | "minutes" if units.contains("min") => {
+            (format!("`{word}`: minutes are written min"), format!("write {number}min"))
+        }
+        "min" | "mins" | "minute" | "minutes" => {
+            (format!("`{word}`: this time is written in seconds"), format!("write {minutes}"))
+        }
         _ => (format!("`{word}` has no unit of time"), format!("units are {units}")),
     };
     Wrong { message, help: Some(help) }

@@ -130,7 +130,8 @@ fn edited(
             match rules.first() {
                 Some((start, _)) if !last => {
                     let own = source.line_of(*start);
-                    let between = own.map_or_else(|| "  ".to_owned(), |blanks| format!("\n{blanks}"));
+                    let between =
+                        own.map_or_else(|| "  ".to_owned(), |blanks| format!("{}{blanks}", source.line_end()));
                     vec![Cut { from: *start, to: *start, put: format!("{rule}{between}") }]
                 }
                 _ => vec![source.append(&whole, "match", &rule)],
@@ -300,12 +301,18 @@ impl Source<'_> {
         self.text.get(start..at).filter(|before| before.chars().all(|c| c == ' ' || c == '\t'))
     }
 
+    /// What ends the lines of the text.
+    fn line_end(&self) -> &'static str {
+        if self.text.contains("\r\n") { "\r\n" } else { "\n" }
+    }
+
     /// The end of the line, if nothing but a comment stands behind a place.
     fn rest_of_line(&self, at: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
-        let end = rest.find('\n').unwrap_or(rest.len());
-        let behind = rest.get(..end)?.trim();
-        (behind.is_empty() || behind.starts_with('#')).then_some(at + end)
+        let line = rest.get(..rest.find('\n').unwrap_or(rest.len()))?;
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let behind = line.trim();
+        (behind.is_empty() || behind.starts_with('#')).then_some(at + line.len())
     }
 
     /// Puts a statement behind the last one of its kind in a group, or behind the last class, or at
@@ -316,12 +323,12 @@ impl Source<'_> {
         let class = self.children(group.inside).last().map(|(_, class)| (class.start, class.end));
         if let Some((start, end)) = rules.last().copied().or(class) {
             return match (self.line_of(start), self.rest_of_line(end)) {
-                (Some(blanks), Some(line_end)) => put(line_end, format!("\n{blanks}{statement}")),
+                (Some(blanks), Some(line_end)) => put(line_end, format!("{}{blanks}{statement}", self.line_end())),
                 _ => put(end, format!("  {statement}")),
             };
         }
         match self.line_of(group.close) {
-            Some(blanks) => put(group.close - blanks.len(), format!("{blanks}    {statement}\n")),
+            Some(blanks) => put(group.close - blanks.len(), format!("{blanks}    {statement}{}", self.line_end())),
             None => {
                 // What stands before the brace ends with a blank, or with the opening brace.
                 let before = self.text.get(..group.close).unwrap_or_default();
@@ -335,7 +342,8 @@ impl Source<'_> {
     fn without(&self, start: usize, end: usize) -> Cut {
         let (from, to) = match (self.line_of(start), self.rest_of_line(end)) {
             (Some(blanks), Some(line_end)) => {
-                let newline = usize::from(self.text.as_bytes().get(line_end) == Some(&b'\n'));
+                let rest = self.text.get(line_end..).unwrap_or_default();
+                let newline = if rest.starts_with("\r\n") { 2 } else { usize::from(rest.starts_with('\n')) };
                 (start - blanks.len(), line_end + newline)
             }
             _ => (start - self.blanks_before(start), end),
@@ -429,18 +437,23 @@ fn set(source: &Source<'_>, class: &Named<'_>, words: &str, known: &[&'static st
     }
     let there = statements(source, class.inside, known)?;
     let (mut cuts, mut more) = (Vec::new(), String::new());
+    // Words that stand no longer where others could be put behind them.
+    let mut gone: Vec<&str> = Vec::new();
     for statement in new {
         let put = words.get(statement.start..statement.end).unwrap_or_default().to_owned();
         let old = there.iter().find(|old| old.slot == statement.slot);
         match (old, statement.no) {
-            (Some(old), true) => cuts.push(source.without(old.start, old.end)),
+            (Some(old), true) => {
+                gone.push(&old.slot);
+                cuts.push(source.without(old.start, old.end));
+            }
             (Some(old), false) => cuts.push(Cut { from: old.start, to: old.end, put }),
             (None, true) => return Err(wrong(format!("the class has no `{}`", statement.slot))),
             (None, false) => more += &format!("  {put}"),
         }
     }
     if !more.is_empty() {
-        let cut = match there.last() {
+        let cut = match there.iter().rev().find(|old| !gone.contains(&old.slot.as_str())) {
             Some(last) => Cut { from: last.end, to: last.end, put: more },
             None => Cut { from: class.open + 1, to: class.open + 1, put: more.replacen("  ", " ", 1) },
         };

@@ -12,19 +12,6 @@ use crate::diagnostic::{Diagnostic, Span, short};
 use crate::names;
 use crate::suggest::{did_you_mean, nearest};
 
-/// The greatest value of a field that holds numbers.
-fn greatest(field: Field) -> u32 {
-    match field {
-        Field::SrcPort | Field::DstPort | Field::Port => 65535,
-        Field::Proto | Field::Tos | Field::TcpFlags => 255,
-        Field::Dscp => 63,
-        Field::Ecn => 3,
-        Field::Vlan => 4095,
-        Field::FlowLabel => 0xfffff,
-        _ => u32::MAX,
-    }
-}
-
 /// The words of a rule behind `match`, up to the name behind the arrow.
 pub struct Written<'t> {
     word: Span,
@@ -204,7 +191,7 @@ fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -
     let plain = if field == Field::Length { text.strip_suffix("bytes").unwrap_or(text) } else { text };
     let (from, to) = plain.split_once('-').unwrap_or((plain, plain));
     // The ends of a range of code points may be names.
-    let end = |text: &str| number(text).or_else(|| dscp(field, text));
+    let end = |text: &str| names::number(text).or_else(|| dscp(field, text));
     let (Some(from_value), Some(to_value)) = (end(from), end(to)) else {
         let names = names::all(field);
         let wrong = match field {
@@ -221,7 +208,7 @@ fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -
         reader.error("bad-value", span, format!("`{}` is no value of this key", short(text)), help);
         return None;
     };
-    let most = u64::from(greatest(field));
+    let most = u64::from(names::greatest(field));
     if from_value > most || to_value > most {
         reader.error("out-of-range", span, format!("the greatest value of this key is {most}"), None);
         return None;
@@ -268,17 +255,6 @@ fn others_between(reader: &mut Reader<'_>, span: Span, from: (&str, u32), to: (&
     reader.findings.push(warning.help(help));
 }
 
-fn number(text: &str) -> Option<u64> {
-    let hex = text.strip_prefix("0x");
-    if text.len() > 20 || !hex.unwrap_or(text).bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    match hex {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
 /// Reads `VALUE` or `VALUE/MASK`. TCP flags may be names joined by `+`.
 fn masked(reader: &mut Reader<'_>, field: Field, span: Span) -> Option<(u32, u32)> {
     let text = reader.slice(span);
@@ -286,13 +262,8 @@ fn masked(reader: &mut Reader<'_>, field: Field, span: Span) -> Option<(u32, u32
         Some((value, mask)) => (value, Some(mask)),
         None => (text, None),
     };
-    let read = |text: &str| -> Option<u32> {
-        if field == Field::TcpFlags && !text.starts_with(|c: char| c.is_ascii_digit()) {
-            return text.split('+').try_fold(0, |flags, name| Some(flags | names::value(field, name)?));
-        }
-        number(text).filter(|n| *n <= u64::from(greatest(field))).map(|n| n as u32)
-    };
-    let most = greatest(field);
+    let read = |text: &str| names::read(field, text);
+    let most = names::greatest(field);
     let values =
         (read(value), mask.map_or_else(|| Some(if field == Field::TcpFlags { read(value)? } else { most }), read));
     let (Some(value), Some(mask)) = values else {

@@ -96,7 +96,12 @@ impl Disk for InFolder {
     }
 
     fn write_beside(&mut self, bytes: &[u8]) -> Result<(), String> {
-        fs::create_dir_all(&self.folder).map_err(|error| InFolder::wrong(&self.folder, &error))?;
+        if !self.folder.is_dir() {
+            fs::create_dir_all(&self.folder).map_err(|error| InFolder::wrong(&self.folder, &error))?;
+            // Its name must survive a loss of power as well.
+            let above = self.folder.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+            File::open(above).and_then(|above| above.sync_all()).map_err(|error| InFolder::wrong(above, &error))?;
+        }
         let path = self.beside();
         // Only the owner may read it: a policy may name customers.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);

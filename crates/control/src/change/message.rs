@@ -173,12 +173,17 @@ pub enum Ask {
     /// What comes back if the change that waits is taken back.
     Old,
     /// The policy that ran before the one that runs.
-    Previous,
+    Previous {
+        /// Also if the last change was taken back already.
+        force: bool,
+    },
     /// The change that waited was taken back by the one who asks.
     Reverted {
         /// Why.
         why: String,
     },
+    /// The file of the start was given the text that runs.
+    Saved,
     /// What was changed.
     History,
 }

@@ -6,10 +6,9 @@
 //! old and partly new.
 //!
 //! ```text
-//!            begin (on disk)         made
-//!   running ───────────────► begun ────────► waits ──── confirm (on disk) ──► running the new one
-//!      ▲                       │               │
-//!      └──────── abort ────────┘               └── deadline, guard, rollback ──► running the old one
+//! begin (on disk) made running ───────────────► begun ────────► waits ──── confirm (on disk) ──►
+//! running the new one ▲ │ │ └──────── abort ────────┘ └── deadline, guard, rollback ──► running
+//! the old one
 //! ```
 //!
 //! After a crash [`Changes::start`] returns the policy to begin with. If a change waits and its
@@ -129,6 +128,14 @@ pub struct Changes<D> {
     begun: Option<Asked>,
     /// By link, the rates that clients have set before the change that begins next.
     rates: BTreeMap<String, u64>,
+    /// The deadline of the change that waits, in ns since the boot, from when this process knows
+    /// it. The wall clock decides at most once, at the start: it may be set while the change waits.
+    until: Option<Nanos>,
+}
+
+/// Whether two texts are the same policy.
+fn is_same(a: &Text, b: &Text) -> bool {
+    (&a.language, &a.text) == (&b.language, &b.text)
 }
 
 impl<D: Disk> Changes<D> {
@@ -145,7 +152,7 @@ impl<D: Disk> Changes<D> {
             },
             Err(error) => (empty, Some(error)),
         };
-        (Changes { disk, kept, begun: None, rates: BTreeMap::new() }, why)
+        (Changes { disk, kept, begun: None, rates: BTreeMap::new(), until: None }, why)
     }
 
     /// The policy to begin with. `file`: the policy of the file, or what is wrong with it. A change
@@ -155,7 +162,8 @@ impl<D: Disk> Changes<D> {
     /// What is wrong with the file, if no other policy is known.
     pub fn start(&mut self, file: Result<Text, String>, now: &Clock) -> Result<Start, String> {
         if let Some(pending) = &self.kept.pending {
-            if pending.left(now).is_some() {
+            if let Some(left) = pending.left(now) {
+                self.until = Some(now.boot_ns.saturating_add(left));
                 let instead = "a change waits to be confirmed".to_owned();
                 let same = file.as_ref().is_ok_and(|file| file.text == pending.text.text);
                 return Ok(Start { text: pending.text.clone(), instead: (!same).then_some(instead) });
@@ -191,14 +199,29 @@ impl<D: Disk> Changes<D> {
         if self.kept.pending.is_some() || self.kept.good.as_ref() == Some(text) {
             return Ok(());
         }
-        self.kept.previous = self.kept.good.replace(text.clone());
-        self.kept.reverted = None;
+        match self.kept.good.replace(text.clone()) {
+            // The same policy under another name, as after `altq save`.
+            Some(good) if is_same(&good, text) => {}
+            good => {
+                self.kept.previous = good;
+                self.kept.reverted = None;
+            }
+        }
         self.write()
     }
 
     /// How long a change still waits, 0 if its time is over; `None` if none waits.
     pub fn waits(&self, now: &Clock) -> Option<Nanos> {
-        self.kept.pending.as_ref().map(|pending| pending.left(now).unwrap_or(0))
+        let pending = self.kept.pending.as_ref()?;
+        Some(match self.until {
+            Some(until) => until.saturating_sub(now.boot_ns),
+            None => pending.left(now).unwrap_or(0),
+        })
+    }
+
+    /// When the time of the change that waits is over, in ns since the boot.
+    pub fn until(&self, now: &Clock) -> Option<Nanos> {
+        Some(now.boot_ns.saturating_add(self.waits(now)?))
     }
 
     /// What must hold while a change waits.
@@ -224,6 +247,7 @@ impl<D: Disk> Changes<D> {
             let (text, begun, guards) = (asked.text.clone(), now.clone(), asked.guards.clone());
             self.kept.pending = Some(Pending { number, text, begun, wait_ns: wait_ns.min(LONGEST), guards, rates });
             self.remember(&asked, number, now);
+            self.until = Some(now.boot_ns.saturating_add(wait_ns.min(LONGEST)));
             let written = self.write_or_undo(before);
             written.map_err(|error| format!("it cannot be written down how to take it back: {error}"))?;
         }
@@ -248,7 +272,10 @@ impl<D: Disk> Changes<D> {
         }
         self.kept.number += 1;
         let number = self.kept.number;
-        self.kept.previous = Some(asked.before.clone());
+        // A set rate may end without another policy.
+        if !is_same(&asked.before, &asked.text) {
+            self.kept.previous = Some(asked.before.clone());
+        }
         self.kept.good = Some(asked.text.clone());
         self.remember(&asked, number, now);
         self.write()
@@ -263,7 +290,7 @@ impl<D: Disk> Changes<D> {
         if asked.wait_ns.is_none() {
             return Ok(());
         }
-        self.kept.pending = None;
+        (self.kept.pending, self.until) = (None, None);
         self.kept.history.pop();
         self.write()
     }
@@ -273,21 +300,26 @@ impl<D: Disk> Changes<D> {
     /// # Errors
     /// None waits, or it cannot be written to disk. Then the change goes on waiting.
     pub fn confirm(&mut self, by: &By, now: &Clock) -> Result<u64, String> {
-        let before = self.kept.clone();
+        let (before, over) = (self.kept.clone(), self.waits(now) == Some(0));
         let Some(pending) = self.kept.pending.take().filter(|_| self.begun.is_none()) else {
             self.kept = before;
             return Err("no change waits to be confirmed".to_owned());
         };
-        if pending.left(now).is_none() {
+        if over {
             self.kept = before;
             return Err("its time is over, and it is taken back".to_owned());
         }
         if self.kept.reverted == Some(pending.text.fingerprint()) {
             self.kept.reverted = None;
         }
-        self.kept.previous = self.kept.good.replace(pending.text);
+        let same = self.kept.good.as_ref().is_some_and(|good| is_same(good, &pending.text));
+        let good = self.kept.good.replace(pending.text);
+        if !same {
+            self.kept.previous = good;
+        }
         self.entry(pending.number, now, What::Confirmed, by.clone(), String::new(), Vec::new());
         self.write_or_undo(before)?;
+        self.until = None;
         Ok(pending.number)
     }
 
@@ -309,6 +341,13 @@ impl<D: Disk> Changes<D> {
     /// The policy that ran before the one that runs.
     pub fn previous(&self) -> Option<&Text> {
         self.kept.previous.as_ref()
+    }
+
+    /// The number of the last change, if that was taken back and altq has not begun with another
+    /// policy since.
+    fn taken_back(&self) -> Option<u64> {
+        self.kept.reverted?;
+        self.kept.history.last().filter(|entry| entry.what == What::Reverted).map(|entry| entry.number)
     }
 
     /// What was changed, the latest last.
@@ -360,19 +399,28 @@ impl<D: Disk> Changes<D> {
                 (Some(pending), Some(text)) => Answer::Old { text: text.clone(), rates: pending.rates.clone() },
                 _ => refused("no change waits to be confirmed".to_owned()),
             },
-            Ask::Previous => policy(self.previous(), "there is no policy before the one that runs"),
+            Ask::Previous { force } => match self.taken_back().filter(|_| !force) {
+                Some(number) => {
+                    let what = format!("change {number} is taken back already, and what ran before it runs");
+                    let fault = Fault::refused(what).help("--force goes one policy further back");
+                    Answer::Refused { fault }
+                }
+                None => policy(self.previous(), "there is no policy before the one that runs"),
+            },
             Ask::Reverted { why } => {
                 let number = self.kept.pending.as_ref().map_or(self.kept.number, |pending| pending.number);
                 let result = self.reverted(now, &why);
                 done(number, result)
             }
+            // Nothing on disk says what the file has.
+            Ask::Saved => done(self.kept.number, Ok(())),
             Ask::History => Answer::History { entries: self.kept.history.clone() },
         }
     }
 
     fn take_back(&mut self, now: &Clock, why: &str) {
         let Some(pending) = self.kept.pending.take() else { return };
-        self.begun = None;
+        (self.begun, self.until) = (None, None);
         self.kept.reverted = Some(pending.text.fingerprint());
         let lines = vec![why.to_owned()];
         self.entry(pending.number, now, What::Reverted, By::default(), pending.text.name, lines);

@@ -216,6 +216,78 @@ fn a_clock_that_is_set_changes_no_deadline_until_the_next_boot() {
     }
 }
 
+/// From the start on, only the clock since the boot counts, also after a boot between the change
+/// and the start: time servers set the wall clock some seconds later.
+#[test]
+fn a_clock_that_is_set_after_the_start_changes_no_deadline() {
+    let disk = Fake::default();
+    let mut changes = load(&disk);
+    changes.started(&text("a")).unwrap();
+    changes.begin(asked("b", "a", Some(600)), &at(0)).unwrap();
+    changes.made(&at(0)).unwrap();
+    drop(changes);
+    let booted = |unix: i64, boot: u64| Clock {
+        unix_ns: at(0).unix_ns.saturating_add_signed(unix * SECOND as i64),
+        boot_ns: boot * SECOND,
+        boot_id: "two".to_owned(),
+    };
+    let mut changes = load(&disk);
+    assert_eq!(changes.start(Ok(text("b")), &booted(100, 5)).unwrap().text, text("b"));
+    for unix in [105, 90_000, -90_000] {
+        assert_eq!(changes.waits(&booted(unix, 10)), Some(495 * SECOND), "{unix}");
+        assert_eq!(changes.until(&booted(unix, 10)), Some(505 * SECOND), "{unix}");
+    }
+    assert_eq!(changes.waits(&booted(105, 505)), Some(0));
+    assert!(changes.confirm(&By::default(), &booted(105, 505)).is_err());
+    assert_eq!(changes.confirm(&By::default(), &booted(-90_000, 504)), Ok(1));
+}
+
+/// A policy under another name, or one of which only a set rate ends, is no other policy: what ran
+/// before it stays known.
+#[test]
+fn the_policy_before_is_another_one() {
+    let disk = Fake::default();
+    let mut changes = load(&disk);
+    changes.started(&text("a")).unwrap();
+    let change = |changes: &mut Changes<Fake>, to: &str, from: &str, wait: Option<u64>| {
+        changes.begin(asked(to, from, wait), &at(1)).unwrap();
+        changes.made(&at(1)).unwrap();
+    };
+    change(&mut changes, "b", "a", None);
+    // Saved to another file, and started again.
+    let saved = Text { name: "/etc/saved.altq".to_owned(), ..text("b") };
+    changes.started(&saved).unwrap();
+    assert_eq!(changes.previous(), Some(&text("a")));
+    // Read again, after a client had set a rate.
+    change(&mut changes, "b", "b", None);
+    change(&mut changes, "b", "b", Some(60));
+    changes.confirm(&By::default(), &at(2)).unwrap();
+    drop(changes);
+    assert_eq!(load(&disk).previous(), Some(&text("a")));
+}
+
+/// After a change was taken back, what ran before it runs: there is nothing to go back to, until
+/// altq begins with another policy.
+#[test]
+fn what_was_taken_back_is_not_rolled_back_again() {
+    let disk = Fake::default();
+    let mut changes = load(&disk);
+    changes.started(&text("a")).unwrap();
+    let previous = |changes: &mut Changes<Fake>, force: bool| changes.ask(Ask::Previous { force }, &at(9));
+    let of = |name: &str| Answer::Policy { text: text(name) };
+    changes.begin(asked("b", "a", None), &at(1)).unwrap();
+    changes.made(&at(1)).unwrap();
+    changes.begin(asked("c", "b", Some(60)), &at(2)).unwrap();
+    changes.made(&at(2)).unwrap();
+    assert_eq!(previous(&mut changes, false), of("a"));
+    changes.reverted(&at(3), "a guard").unwrap();
+    let Answer::Refused { fault } = previous(&mut changes, false) else { panic!("it is not refused") };
+    assert!(fault.message.contains("change 2 is taken back already"), "{fault:?}");
+    assert_eq!(previous(&mut changes, true), of("a"));
+    changes.started(&text("d")).unwrap();
+    assert_eq!(previous(&mut changes, false), of("b"));
+}
+
 #[test]
 fn a_disk_that_is_full_lets_nothing_begin_that_has_to_be_taken_back() {
     let disk = Fake::default();

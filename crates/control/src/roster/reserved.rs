@@ -16,7 +16,7 @@ use altq_engine::classify::{Order, Rule, RuleSet};
 use altq_engine::settings::{Limit, Settings};
 use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SpecError};
 use altq_engine::units::{Nanos, SECOND};
-use altq_reserve::{Answer, Apply, Event, Happened, Op, Place, Reply, Request, State, Table};
+use altq_reserve::{Answer, Apply, Event, Op, Place, Reply, Request, State, Table};
 
 use super::{Changes, Roster, Tree, without_gaps};
 use crate::fault::Fault;
@@ -373,6 +373,9 @@ impl Roster {
         let tree = &mut self.links[index];
         let Some(reserved) = &mut tree.reserved else { return };
         let name = &tree.link.name;
+        for id in reserved.table.take_ended() {
+            done.notes.extend(gone(name, id));
+        }
         let (missed, events) = reserved.table.events_since(reserved.told);
         // Clients that watch see by the numbers that events are missing.
         self.news.next += missed;
@@ -383,9 +386,6 @@ impl Roster {
         for event in events {
             told = event.seq + 1;
             self.news.push(name, event);
-            if matches!(event.event, Happened::Expired | Happened::Preempted | Happened::Deleted) {
-                done.notes.extend(gone(name, event.id));
-            }
         }
         reserved.told = told;
     }

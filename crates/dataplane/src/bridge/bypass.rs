@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::running::find;
 use crate::sys::bpf;
 use crate::sys::number::{Number, inherited};
+use crate::sys::packet;
 use crate::sys::wait::now;
 use crate::ways::{Way, ways};
 
@@ -33,6 +34,9 @@ pub struct Bypass {
     until: Number,
     map: OwnedFd,
     _programs: Vec<OwnedFd>,
+    /// Keeps the interfaces in promiscuous mode. A card would filter frames for other hosts out
+    /// before the programs see them.
+    _promiscuous: Vec<OwnedFd>,
 }
 
 impl Bypass {
@@ -41,8 +45,8 @@ impl Bypass {
     /// only keep frames from the kernel's stack, because another process may already forward there.
     ///
     /// # Errors
-    /// [`Error::NoInterface`]; [`Error::NotPermitted`] without CAP_BPF and CAP_NET_ADMIN;
-    /// [`Error::Io`] on a kernel before Linux 6.6.
+    /// [`Error::NoInterface`]; [`Error::NotPermitted`] without CAP_BPF, CAP_NET_ADMIN and
+    /// CAP_NET_RAW; [`Error::Io`] on a kernel before Linux 6.6.
     pub fn new(links: &[&Link]) -> Result<Option<Bypass>, Error> {
         let ways = indices(links)?;
         if ways.is_empty() {
@@ -54,7 +58,9 @@ impl Bypass {
         until.set(Nanos::MAX);
         let programs = ways.iter().map(|(from, to)| bpf::forward_ingress(*from, *to, map.as_fd()));
         let programs = programs.collect::<io::Result<Vec<OwnedFd>>>().map_err(io)?;
-        Ok(Some(Bypass { ways, until, map, _programs: programs }))
+        let promiscuous: io::Result<Vec<OwnedFd>> = ways.iter().map(|(from, _)| packet::promiscuous(*from)).collect();
+        let promiscuous = promiscuous.map_err(|error| Error::of("promiscuous mode", error))?;
+        Ok(Some(Bypass { ways, until, map, _programs: programs, _promiscuous: promiscuous }))
     }
 
     /// True if these are the interfaces that the links bridge now. An interface that was removed

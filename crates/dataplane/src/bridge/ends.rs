@@ -27,11 +27,13 @@ pub(super) struct Ends {
     look_at: Nanos,
     /// One was found down, and neither has been seen up since.
     down: bool,
+    /// Whether the second one had a carrier when it was last checked.
+    pub carrier: bool,
 }
 
 impl Ends {
     pub fn new(from: Interface, to: Interface) -> Ends {
-        Ends { from, to, look_at: now(), down: false }
+        Ends { from, to, look_at: now(), down: false, carrier: true }
     }
 
     /// When to check them again.
@@ -58,7 +60,14 @@ impl Ends {
             return Err(Error::Interface { name: interface.name.clone(), state: "is gone" });
         }
         self.down &= states.contains(&State::Down);
+        self.carrier = states[1] != State::NoCarrier;
         Ok(())
+    }
+
+    /// When to send again if the second interface has no carrier now: its cable is out. The kernel
+    /// drops what is sent meanwhile. `None` if it has one.
+    pub fn without_carrier(&self) -> Option<Nanos> {
+        (self.to.state() == State::NoCarrier).then(|| now() + DOWN)
     }
 
     /// A call failed because an interface is down or gone. Returns when to try again.

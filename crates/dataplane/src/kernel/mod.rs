@@ -19,6 +19,7 @@ pub(crate) mod run;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod totals;
 mod tree;
 pub mod wire;
 
@@ -36,6 +37,9 @@ use wire::{Ask, Refused, Socket};
 /// The qdisc for incoming packets, and its parent (`TC_H_INGRESS`).
 const INGRESS: Handle = Handle::new(0xffff, 0);
 const INGRESS_PARENT: Handle = Handle(0xffff_fff1);
+/// To which device a filter redirects, as the kernel shows it, if that device is gone
+/// (tcf_mirred_dump).
+const GONE: u32 = 0;
 
 /// Sets up a link on its interface, in place of what altq set up there before. It stays when the
 /// process ends.
@@ -67,12 +71,26 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
         return tree::take_away(&mut ask, find(name)?.index, name);
     }
     let made = ifb(name);
-    let Some(device) = index(&mut ask, &made)? else { return Ok(false) };
-    if switch::read(&mut ask, device, &made)?.is_none() {
-        return Ok(false);
-    }
     // The interface may have gone, and its redirection with it.
     let interface = find(name).ok().map(|found| found.index);
+    let device = index(&mut ask, &made)?;
+    // Without the ifb, its redirection drops all that comes in.
+    let to = device.unwrap_or(GONE);
+    let own = match interface {
+        Some(interface) if has_ingress(&mut ask, interface)?.as_deref() == Some("ingress") => {
+            redirects(&mut ask, interface, Some(to))?.0
+        }
+        _ => false,
+    };
+    let Some(device) = device else {
+        if let Some(interface) = interface.filter(|_| own) {
+            let_go(&mut ask, interface, Some(GONE))?;
+        }
+        return Ok(own);
+    };
+    if !own && switch::read(&mut ask, device, &made)?.is_none() {
+        return Ok(false);
+    }
     clear_ingress(&mut ask, interface, &made, true).map(|()| true)
 }
 
@@ -140,7 +158,13 @@ fn vanished(name: &str, ingress: bool) -> Result<bool, Error> {
     let interface = find(name)?.index;
     let mut ask = open()?;
     if ingress {
-        return Ok(has_ingress(&mut ask, interface)?.is_none());
+        let kind = has_ingress(&mut ask, interface)?;
+        let made = ifb(name);
+        let device = index(&mut ask, &made)?;
+        let (Some("ingress"), Some(device)) = (kind.as_deref(), device) else {
+            return Ok(kind.is_none_or(|kind| kind == "ingress"));
+        };
+        return Ok(!redirects(&mut ask, interface, Some(device))?.0 || switch::read(&mut ask, device, &made)?.is_none());
     }
     Ok(switch::read(&mut ask, interface, name)?.is_none())
 }
@@ -185,18 +209,23 @@ fn place(ask: &mut dyn Ask, name: &str, ingress: bool) -> Result<(u32, String), 
 fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &Host) -> Result<Done, Error> {
     let made = ifb(&interface.name);
     let before = index(ask, &made)?;
-    if let Some(device) = before
+    let mut kind = has_ingress(ask, interface.index)?;
+    // The ifb was taken away, and its redirection drops all that comes in.
+    if before.is_none() && kind.as_deref() == Some("ingress") && redirects(ask, interface.index, Some(GONE))?.0 {
+        let_go(ask, interface.index, Some(GONE))?;
+        kind = has_ingress(ask, interface.index)?;
+    }
+    let (own, others) = match kind.as_deref() {
+        Some("ingress") => redirects(ask, interface.index, before)?,
+        _ => (false, false),
+    };
+    if let Some(device) = before.filter(|_| !own)
         && switch::read(ask, device, &made)?.is_none()
     {
         return Err(Error::Foreign(format!(
             "the device {made} is there without qdiscs of altq's; `ip link del {made}` takes it away"
         )));
     }
-    let kind = has_ingress(ask, interface.index)?;
-    let (own, others) = match kind.as_deref() {
-        Some("ingress") => redirects(ask, interface.index, before)?,
-        _ => (false, false),
-    };
     if let Some(kind) = &kind
         && (kind != "ingress" || before.is_none() || others && !own)
     {

@@ -5,12 +5,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use altq_config::Link;
-use altq_engine::account::{Counters, DropReason};
-use altq_engine::link::Overhead;
-use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::account::Counters;
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::totals::{self, Totals};
 use super::{counted, find, refuse_detached, set_up, take_away, vanished};
 use crate::edge::EdgeCounters;
 use crate::error::Error;
@@ -97,7 +96,7 @@ fn watch(
     report: &mut dyn FnMut(Report),
 ) -> Result<(), Error> {
     let began = now();
-    let mut before: Option<Snapshot> = None;
+    let (mut before, mut totals) = (None::<Snapshot>, Totals::default());
     // An interface that comes back after it vanished has another index.
     let mut index = find(name).ok().map(|found| found.index);
     let mut next = tuning.interval.map(|interval| began.saturating_add(interval));
@@ -121,7 +120,9 @@ fn watch(
                 look = now().saturating_add(LOOK);
             }
             // An error here means that the link does not stand: `altq status` says why.
-            index.filter(|_| counts).and_then(|_| snapshot(name, ingress, &link, began, before.as_ref(), last).ok())
+            index
+                .filter(|_| counts)
+                .and_then(|_| snapshot(name, ingress, &link, began, before.as_ref(), &mut totals, last).ok())
         };
         if let Some(shot) = shot {
             report(Report::Whole(shot.clone()));
@@ -148,51 +149,25 @@ fn back(name: &str, ingress: bool, link: &Link, before: Option<u32>) -> Option<u
     set_up(name, ingress, link).is_ok().then_some(now)
 }
 
-/// What the classes have done since the tree was set up.
+/// What the classes have done since the loop began.
 fn snapshot(
     name: &str,
     ingress: bool,
     link: &Link,
     began: Nanos,
     before: Option<&Snapshot>,
+    totals: &mut Totals,
     last: bool,
 ) -> Result<Snapshot, Error> {
     let mut classes = vec![ClassStat::default(); link.classes.len()];
-    let (counted, children) = (counted(name, ingress, link)?, link.children());
-    // A policy counts from layer 3 on, the kernel from the header below.
-    let overhead = i64::from(link.spec.overhead.bytes);
-    let with_overhead = counted.with_overhead;
-    let beyond = if with_overhead { overhead } else { i64::from(counted.header) };
-    for (class, found) in counted.classes {
-        let Some(stat) = classes.get_mut(class as usize) else { continue };
-        stat.overlimits = Some(u64::from(found.overlimits));
-        if children.get(class as usize).is_some_and(|children| !children.is_empty()) {
-            continue;
-        }
-        let of = |bytes: u64, packets: u64| {
-            let packets = i64::try_from(packets).unwrap_or(i64::MAX);
-            bytes.saturating_add_signed(packets.saturating_mul(beyond).saturating_neg())
-        };
-        let sent = of(found.bytes, found.packets);
-        let queued = of(u64::from(found.backlog_bytes), u64::from(found.backlog_packets));
-        // A size table has charged each packet what it takes on the wire.
-        let wire = if with_overhead { found.bytes } else { on_the_wire(&link.spec.overhead, sent, found.packets) };
-        // The kernel does not count the bytes of packets that it dropped or sent with borrowed
-        // tokens, so they are estimated by the average length.
-        let mean = sent.checked_div(found.packets).unwrap_or(0);
-        stat.counters = Counters {
-            sent_packets: found.packets,
-            sent_bytes: sent,
-            sent_wire_bytes: wire,
-            dropped_packets: u64::from(found.dropped),
-            dropped_bytes: u64::from(found.dropped) * mean,
-            borrowed_bytes: u64::from(found.borrowed) * mean,
-            marked_packets: u64::from(found.marked),
-            queued_packets: u64::from(found.backlog_packets),
-            queued_bytes: queued,
-        };
-        if found.dropped > 0 {
-            stat.dropped.push((reason(link, class), u64::from(found.dropped)));
+    let children = link.children();
+    totals.add(link, &counted(name, ingress, link)?);
+    for (class, stat) in classes.iter_mut().enumerate() {
+        let Some(total) = totals.of(class) else { continue };
+        stat.overlimits = Some(total.overlimits);
+        // The kernel counts a packet in each class above its own.
+        if children.get(class).is_none_or(|children| children.is_empty()) {
+            (stat.counters, stat.dropped) = (total.counters, total.dropped.clone());
         }
     }
     // Children come after their parents, so each is added to its parent, beginning with the last
@@ -202,12 +177,7 @@ fn snapshot(
         let (counters, dropped) = (classes[class].counters, classes[class].dropped.clone());
         let above = &mut classes[parent];
         above.counters += counters;
-        for (reason, packets) in dropped {
-            match above.dropped.iter_mut().find(|(of, _)| *of == reason) {
-                Some((_, sum)) => *sum += packets,
-                None => above.dropped.push((reason, packets)),
-            }
-        }
+        dropped.into_iter().for_each(|(reason, packets)| totals::add(&mut above.dropped, reason, packets));
     }
     let at = now();
     let since = before.map_or(began, |before| before.at);
@@ -235,47 +205,4 @@ fn snapshot(
         work: Work::default(),
         late: Default::default(),
     })
-}
-
-/// The bytes that packets take on the wire. The kernel counts only all bytes together, so the
-/// packets are taken as equally long.
-fn on_the_wire(overhead: &Overhead, bytes: u64, packets: u64) -> u64 {
-    let Some(mean) = bytes.checked_div(packets) else { return 0 };
-    let charge = |len: u64| u64::from(overhead.charge(u32::try_from(len).unwrap_or(u32::MAX)));
-    // What is left over makes so many packets a byte longer.
-    let longer = bytes % packets;
-    charge(mean).saturating_mul(packets - longer).saturating_add(charge(mean.saturating_add(1)).saturating_mul(longer))
-}
-
-/// The reason for the drops of a class's queue, because the kernel counts only their number. A
-/// queue that drops before it is full has no other drops except in a flood.
-fn reason(link: &Link, class: ClassId) -> DropReason {
-    let Some(queue) = link.queue(class).filter(|_| class != ROOT) else { return DropReason::QueueFull };
-    let entry = altq_engine::queue::find(queue.name);
-    let plain = entry.is_some_and(|entry| entry.words.is_empty());
-    match (plain, queue.name == altq_engine::queue::PLAIN.name) {
-        (true, true) => DropReason::QueueFull,
-        (true, false) => DropReason::HeadDropped,
-        _ => DropReason::Early,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use altq_engine::link::Framing;
-
-    use super::*;
-
-    #[test]
-    fn packets_take_their_overhead_their_least_length_and_their_cells_on_the_wire() {
-        let of = |bytes, mpu, framing| Overhead { bytes, mpu, framing };
-        // 1000 bytes and three times 4.
-        assert_eq!(on_the_wire(&of(4, 0, Framing::Plain), 1000, 3), 1012);
-        // 40 and 38 bytes are less than 84, 100 and 38 bytes are not.
-        let ethernet = of(38, 84, Framing::Plain);
-        assert_eq!([on_the_wire(&ethernet, 400, 10), on_the_wire(&ethernet, 1000, 10)], [840, 1380]);
-        // 40 and 32 bytes are two cells of 48 bytes, which take 53 each.
-        assert_eq!(on_the_wire(&of(32, 0, Framing::Atm), 80, 2), 212);
-        assert_eq!(on_the_wire(&ethernet, 0, 0), 0);
-    }
 }

@@ -262,6 +262,93 @@ fn lying_headers_are_refused_and_never_panic() {
     }
 }
 
+/// The header of a tunnel, and the headers behind it up to the inner IP header, with room for
+/// `inside` bytes: IP in IP, or GRE with or without a key (RFC 2784 2.1, RFC 2890 2).
+fn tunnel(outer_v6: bool, inner_v6: bool, gre: Option<bool>, inside: usize) -> Vec<u8> {
+    let behind = match gre {
+        None => Vec::new(),
+        Some(key) => {
+            let kind = if inner_v6 { [0x86, 0xdd] } else { [8, 0] };
+            let (flags, number): ([u8; 2], &[u8]) = if key { ([0x20, 0], &[0, 0, 0, 9]) } else { ([0, 0], &[]) };
+            [&flags[..], &kind, number].concat()
+        }
+    };
+    let proto = if gre.is_some() {
+        47
+    } else if inner_v6 {
+        41
+    } else {
+        4
+    };
+    let length = behind.len() + inside;
+    let mut bytes = if outer_v6 {
+        let mut bytes = vec![0x60, 0, 0, 0];
+        bytes.extend((length as u16).to_be_bytes());
+        bytes.extend([proto, 64]);
+        bytes.extend((0..32).map(|i| 0x40 + i as u8));
+        bytes
+    } else {
+        let mut bytes = vec![0x45, 0];
+        bytes.extend(((20 + length) as u16).to_be_bytes());
+        bytes.extend([0xff, 0xff, 0, 0, 64, proto, 0, 0, 172, 16, 0, 1, 172, 16, 0, 2]);
+        bytes
+    };
+    bytes.extend(behind);
+    bytes
+}
+
+/// What GRO has joined inside a tunnel. Each segment has the tunnel's header with its own length,
+/// id and checksum.
+#[test]
+fn packets_of_a_tunnel_are_cut_with_its_header() {
+    for case in 0..16 {
+        let (outer_v6, inner_v6) = (case & 1 != 0, case & 2 != 0);
+        let gre = [None, Some(false), Some(true), None][case >> 2];
+        let tags = if case >> 2 == 3 { 1 } else { 0 };
+        let made = super_packet(inner_v6, false, tags, Wrap::Nothing, 12, 5000, 1400);
+        let layer3 = 14 + 4 * tags;
+        let outer = tunnel(outer_v6, inner_v6, gre, made.bytes.len() - layer3);
+        let ethertype = |v6: bool| if v6 { [0x86, 0xdd] } else { [8, 0] };
+        let head = [&made.bytes[..layer3 - 2], &ethertype(outer_v6)].concat();
+        let bytes = [&head[..], &outer, &made.bytes[layer3..]].concat();
+        let vnet = Vnet { csum_start: made.vnet.csum_start + outer.len() as u16, ..made.vnet };
+        let mut pool = Pool::new(16, 1);
+        let frame = pool.take_large().unwrap();
+        pool.fill(frame, &bytes);
+        *pool.vnet_mut(frame) = vnet;
+        let whole = Super::read(&vnet, pool.head(frame), bytes.len()).unwrap_or_else(|| panic!("case {case}"));
+        assert!(!whole.direct && whole.outer_v6 == Some(outer_v6) && whole.v6 == inner_v6);
+        let inner_headers = if inner_v6 { 40 } else { 20 } + 32;
+        assert_eq!(whole.wire_len(), 5000 + 4 * (outer.len() + inner_headers));
+        let mut parts = Vec::new();
+        assert!(cut(&mut pool, frame, &whole, 1, &mut parts));
+        assert_eq!(parts.len(), 4);
+        let mut payload = Vec::new();
+        for (at, part) in parts.iter().enumerate() {
+            assert!(complete(&mut pool, part.handle));
+            let bytes = pool.bytes(part.handle);
+            assert_eq!(part.len as usize, bytes.len() - layer3);
+            let field = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            if outer_v6 {
+                assert_eq!(usize::from(field(layer3 + 4)), bytes.len() - layer3 - 40, "case {case}");
+            } else {
+                assert_eq!(usize::from(field(layer3 + 2)), bytes.len() - layer3, "case {case}");
+                assert_eq!(plain_sum(&bytes[layer3..layer3 + 20]), 0xffff, "case {case}: checksum");
+                assert_eq!(field(layer3 + 4), 0xffff_u16.wrapping_add(at as u16));
+            }
+            // Without the tunnel it is a segment like any other.
+            let bare = [&bytes[..layer3 - 2], &ethertype(inner_v6), &bytes[layer3 + outer.len()..]].concat();
+            payload.extend(receive(&bare, inner_v6, false, tags, Wrap::Nothing, 12).payload);
+        }
+        assert_eq!(payload, made.payload);
+    }
+    // A checksum or numbers of GRE would be other ones in each segment.
+    let made = super_packet(false, false, 0, Wrap::Nothing, 12, 5000, 1400);
+    let mut bytes = [&made.bytes[..14], &tunnel(false, false, Some(true), 5000), &made.bytes[14..]].concat();
+    bytes[14 + 20] = 0xb0;
+    assert_eq!(Super::read(&made.vnet, &bytes, bytes.len()), None);
+}
+
 #[test]
 fn a_pool_without_room_leaves_the_frame_whole() {
     let made = super_packet(false, false, 0, Wrap::Nothing, 12, 20_000, 1448);

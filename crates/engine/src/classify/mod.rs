@@ -195,6 +195,12 @@ impl Classifier {
         }
     }
 
+    /// The rule that decides about a packet, as in [`explain`](Classifier::explain), without
+    /// looking for others that match.
+    pub fn rule(&self, key: &Key) -> Option<usize> {
+        self.matcher.first(key).map(|(rule, _)| rule)
+    }
+
     /// True if a rule names the class.
     pub fn leads_to(&self, class: ClassId) -> bool {
         self.named.binary_search(&class).is_ok()

@@ -205,6 +205,7 @@ proptest! {
                 prop_assert_eq!(classifier.classify(key), class, "{:?}", key);
                 let explained = classifier.explain(key);
                 prop_assert_eq!(explained.class, class);
+                prop_assert_eq!(classifier.rule(key), explained.rule);
                 let named: Vec<_> = explained.rule.into_iter().chain(explained.shadowed).collect();
                 prop_assert_eq!(named, matching.clone());
             }

@@ -209,6 +209,8 @@ struct Node {
     backlog: u32,
     /// Set while it has packets but may send none: the time until which, as in [`Engine::wakeups`].
     blocked_until: Option<Nanos>,
+    /// The time of its latest entry in [`Engine::wakeups`], so that none is there twice.
+    filed: Option<Nanos>,
     wants_arrivals: bool,
     spec: SchedulerSpec,
     /// The queue of its own packets where none is written.
@@ -258,7 +260,8 @@ impl Leaf {
         if self.limit_in_bytes {
             u64::from(self.bytes) + u64::from(len) <= u64::from(self.limit)
         } else {
-            self.packets < self.limit
+            // Its bytes are counted in 32 bits.
+            self.packets < self.limit && len <= u32::MAX - self.bytes
         }
     }
 
@@ -492,7 +495,7 @@ impl Engine {
                 at = Some(at.map_or(time, |at| at.min(time)));
                 break;
             }
-            self.wakeups.pop();
+            self.pop_wakeup();
         }
         if let Some(regulator) = &mut self.regulator {
             at = regulator.next_wakeup(self.now, at, self.timer);

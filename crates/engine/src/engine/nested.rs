@@ -1,8 +1,6 @@
 //! Schedulers inside classes: the rates by which they measure, and the times until which they are
 //! blocked.
 
-use std::cmp::Reverse;
-
 use super::{Engine, Node};
 use crate::schedule::ROOT_SLOT;
 use crate::spec::{ClassId, ROOT, SpecError};
@@ -85,9 +83,7 @@ impl Engine {
                 }
                 if until != before {
                     *blocked_until = Some(until);
-                    if until != Nanos::MAX {
-                        self.wakeups.push(Reverse((until, node)));
-                    }
+                    self.file_wakeup(until, node);
                 }
             }
             node = self.places[class as usize].scheduler;

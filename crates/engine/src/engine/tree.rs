@@ -65,6 +65,7 @@ impl Engine {
             free: Vec::new(),
             backlog: 0,
             blocked_until: None,
+            filed: None,
             spec: spec.clone(),
             queue: (entry.queue)(&spec.settings, &Settings::new()),
         };

@@ -446,10 +446,28 @@ impl Engine {
         let until = n.inner.next_wakeup().unwrap_or(Nanos::MAX).max(self.now + 1);
         n.blocked_until = Some(until);
         let place = &self.places[n.class as usize];
-        if until != Nanos::MAX {
+        let (scheduler, slot) = (place.scheduler, place.slot);
+        self.file_wakeup(until, node);
+        self.nodes[scheduler as usize].inner.blocked(self.now, slot);
+    }
+
+    /// Notes when a blocked scheduler may send again. It may be blocked anew until the same time
+    /// with each packet that comes.
+    pub(super) fn file_wakeup(&mut self, until: Nanos, node: u32) {
+        let n = &mut self.nodes[node as usize];
+        if until != Nanos::MAX && n.filed != Some(until) {
+            n.filed = Some(until);
             self.wakeups.push(Reverse((until, node)));
         }
-        self.nodes[place.scheduler as usize].inner.blocked(self.now, place.slot);
+    }
+
+    /// Takes the first wake-up away.
+    pub(super) fn pop_wakeup(&mut self) {
+        let Some(Reverse((time, node))) = self.wakeups.pop() else { return };
+        let n = &mut self.nodes[node as usize];
+        if n.filed == Some(time) {
+            n.filed = None;
+        }
     }
 
     /// Unblocks the inner schedulers whose time has come.
@@ -459,7 +477,7 @@ impl Engine {
             if time > self.now {
                 return;
             }
-            self.wakeups.pop();
+            self.pop_wakeup();
             if self.nodes[node as usize].blocked_until == Some(time) {
                 self.unblock(node);
             }

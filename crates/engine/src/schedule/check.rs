@@ -93,6 +93,9 @@ pub struct View<'l> {
     pub children: &'l [Vec<ClassId>],
     /// Which classes hold packets of their own.
     pub holders: &'l [bool],
+    /// The highest rate that the link may get while it runs; that of `link` is the one at the
+    /// start.
+    pub most: Rate,
     /// More may be guaranteed than there is.
     pub overcommit: bool,
     /// Of which scheduler this is the check.

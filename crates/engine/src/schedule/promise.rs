@@ -175,6 +175,8 @@ pub struct Leaf<'s> {
     pub rate: Rate,
     /// Its scheduler can only guess how long its next packet is: see [`Member::holds`].
     pub guesses: bool,
+    /// It holds another scheduler.
+    pub holds: bool,
 }
 
 /// The [`Bounds`] of a link whose classes come and go one by one. What the classes may do together

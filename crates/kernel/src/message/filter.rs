@@ -168,7 +168,8 @@ fn flower(writer: &mut Writer, keys: &FlowerKeys, protocol: Protocol) {
         writer.attribute(8, &protocol.number().to_be_bytes());
     }
     if let Some(vlan) = keys.vlan {
-        writer.attribute(23, &vlan.to_be_bytes());
+        // TCA_FLOWER_KEY_VLAN_ID, as the host has it: unlike ethertypes and ports.
+        writer.attribute(23, &vlan.to_ne_bytes());
     }
     if let Some(v6) = keys.inner_v6 {
         let inner = if v6 { Protocol::Ipv6 } else { Protocol::Ip };
@@ -244,6 +245,21 @@ mod tests {
         wanted.extend([36, 0, 5, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         wanted.extend([0xff, 0xff, 0xff, 0xff, 10, 0, 0, 1, 12, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(found, wanted);
+    }
+
+    /// The kernel reads the VLAN id of flower in the host's byte order (fl_set_key_vlan of
+    /// net/sched/cls_flower.c), and the ethertype in the network's.
+    #[test]
+    fn a_vlan_as_the_host_has_it() {
+        let keys = FlowerKeys { vlan: Some(100), ..FlowerKeys::default() };
+        let to = Target::Class(Handle::new(1, 2));
+        let found = new_filter(7, &filter(Match::Flower(Box::new(keys)), Protocol::Vlan, to));
+        // Length 6 and TCA_FLOWER_KEY_VLAN_ID; length 6 and TCA_FLOWER_KEY_ETH_TYPE.
+        let vlan = [6u16, 23, 100].map(u16::to_ne_bytes).concat();
+        let ethertype = [6u16.to_ne_bytes(), 8u16.to_ne_bytes(), [0x81, 0x00]].concat();
+        for wanted in [vlan, ethertype] {
+            assert!(found.windows(6).any(|bytes| bytes == wanted), "{wanted:?} is not in {found:?}");
+        }
     }
 
     /// Laid out by hand for `tc filter add dev IF parent 1: protocol ip prio 3 handle 2: u32

@@ -52,10 +52,16 @@ impl Bucket {
 }
 
 /// Which rates a message counts for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About {
-    /// It is about a session that is not known.
+    /// It is for another node.
+    Passing,
+    /// It is a challenge, which anybody may send.
+    Challenge,
+    /// It is about a session that is not known, and comes from a neighbour without keys.
     Unknown,
+    /// It is about a session that is not known, and its digest was right.
+    UnknownSigned,
     /// It is about a known session, and comes from a neighbour without keys.
     Open,
     /// It is about a known session, and its digest was right.
@@ -70,8 +76,9 @@ pub(super) struct Rates {
     open: (u64, u64),
     /// Messages about known sessions, by interface and neighbour.
     neighbours: BTreeMap<(u32, IpAddr), Bucket>,
-    /// Messages about other sessions, by interface.
-    interfaces: BTreeMap<u32, Bucket>,
+    /// Messages about other sessions or none, by interface and kind: what anybody may send must not
+    /// use up what neighbours that sign have for new sessions.
+    interfaces: BTreeMap<(u32, About), Bucket>,
     /// Messages about known sessions from all neighbours without keys, by interface.
     opens: BTreeMap<u32, Bucket>,
 }
@@ -87,9 +94,9 @@ impl Rates {
     /// Whether a message may be looked at.
     pub(super) fn take(&mut self, now: u64, interface: u32, neighbour: IpAddr, about: About) -> bool {
         match about {
-            About::Unknown => {
+            About::Passing | About::Challenge | About::Unknown | About::UnknownSigned => {
                 let limit = self.unknown;
-                self.interfaces.entry(interface).or_insert_with(|| Bucket::new(now, limit)).take(now)
+                self.interfaces.entry((interface, about)).or_insert_with(|| Bucket::new(now, limit)).take(now)
             }
             About::Signed => self.take_of_neighbour(now, interface, neighbour),
             About::Open => {
@@ -138,6 +145,12 @@ mod tests {
         let taken = (0..100).filter(|_| rates.take(SECOND, 1, neighbour, About::Open)).count();
         assert_eq!(taken, 10);
         let taken = (0..100).filter(|_| rates.take(SECOND, 1, neighbour, About::Unknown)).count();
+        assert_eq!(taken, 5);
+        // What strangers may send leaves new sessions of neighbours that sign alone.
+        for about in [About::Passing, About::Challenge, About::Unknown] {
+            (0..100_000).for_each(|_| _ = rates.take(2 * SECOND, 1, neighbour, about));
+        }
+        let taken = (0..100).filter(|_| rates.take(2 * SECOND, 1, neighbour, About::UnknownSigned)).count();
         assert_eq!(taken, 5);
     }
 

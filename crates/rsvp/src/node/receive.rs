@@ -42,7 +42,8 @@ impl Node {
         let session = wire::peek_session(arrived.message).filter(|_| header.kind != kind::CHALLENGE);
         let known = session.is_some_and(|session| self.sessions.contains_key(&session));
         let about = match (known, self.has_keys(arrived.interface, peer)) {
-            (false, _) => About::Unknown,
+            (false, false) => About::Unknown,
+            (false, true) => About::UnknownSigned,
             (true, false) => About::Open,
             (true, true) => About::Signed,
         };
@@ -144,10 +145,10 @@ impl Node {
         if there.keys.is_empty() || is_checked { Ok(()) } else { Err(Refusal::Unsigned) }
     }
 
-    /// RFC 2747 4.3: a challenge is answered by the same object, signed. The rate is that of
-    /// messages about unknown sessions, because anybody may send one.
+    /// RFC 2747 4.3: a challenge is answered by the same object, signed. Challenges have a rate of
+    /// their own, because anybody may send one.
     fn on_challenge(&mut self, now: u64, arrived: &Arrived<'_>, peer: IpAddr) -> Result<(), Refusal> {
-        if !self.rates.take(now, arrived.interface, peer, About::Unknown) {
+        if !self.rates.take(now, arrived.interface, peer, About::Challenge) {
             return Err(Refusal::Rate);
         }
         // Without a key there is nothing to prove.
@@ -167,7 +168,7 @@ impl Node {
     /// A message between two other nodes, which the kernel gave to this one because of its router
     /// alert option: it goes on untouched.
     fn pass_on(&mut self, now: u64, world: &mut World<'_>, arrived: &Arrived<'_>) -> Result<(), Refusal> {
-        if !self.rates.take(now, arrived.interface, arrived.source, About::Unknown) {
+        if !self.rates.take(now, arrived.interface, arrived.source, About::Passing) {
             return Err(Refusal::Rate);
         }
         if arrived.ttl <= 1 {

@@ -26,7 +26,9 @@ impl Digests {
     pub fn of(text: &str, path: &Path, points: &[Point]) -> Digests {
         let mut all = Sha256::new();
         add(&mut all, text.as_bytes());
-        if names_depend_on_values(text) {
+        // A value may bring the include along.
+        let includes = || text.contains("include") || points.iter().any(|point| brings_include(&point.given()));
+        if names_depend_on_values(text, includes) {
             let of = |point: &Point| {
                 let mut own = Sha256::new();
                 files(&mut own, text, path, &point.given());
@@ -50,20 +52,26 @@ impl Digests {
     }
 }
 
+/// Whether a value has the word that reads other files.
+fn brings_include(given: &Given) -> bool {
+    given.values().any(|word| word.contains("include"))
+}
+
 /// Whether which files are read may depend on a case's values: a key that names a file has a
-/// placeholder, or a policy in the case includes files and has one.
-fn names_depend_on_values(text: &str) -> bool {
-    fn any(value: &toml::Value, key: &str) -> bool {
+/// placeholder, or the text of a policy, or what is replaced in it, has one, and files may be
+/// included.
+fn names_depend_on_values(text: &str, includes: impl Fn() -> bool) -> bool {
+    fn any(value: &toml::Value, key: &str, of: &dyn Fn(&str) -> bool) -> bool {
         match value {
-            toml::Value::String(word) => {
-                word.contains("${") && (KEYS.contains(&key) || key == "policy" && word.contains("include"))
-            }
-            toml::Value::Array(list) => list.iter().any(|value| any(value, key)),
-            toml::Value::Table(table) => table.iter().any(|(key, value)| any(value, key)),
+            toml::Value::String(word) => word.contains("${") && of(key),
+            toml::Value::Array(list) => list.iter().any(|value| any(value, key, of)),
+            toml::Value::Table(table) => table.iter().any(|(key, value)| any(value, key, of)),
             _ => false,
         }
     }
-    toml::from_str::<toml::Table>(text).is_ok_and(|table| table.iter().any(|(key, value)| any(value, key)))
+    let Ok(table) = toml::from_str::<toml::Table>(text) else { return false };
+    let has = |of: &dyn Fn(&str) -> bool| table.iter().any(|(key, value)| any(value, key, of));
+    has(&|key| KEYS.contains(&key)) || has(&|key| matches!(key, "policy" | "with")) && includes()
 }
 
 /// Adds all files that a case names. One that cannot be read counts as empty: its runs then say so.
@@ -114,7 +122,12 @@ mod tests {
             ("[[flows]]\nname = \"${x}\"\n", false),
             ("links = [{ name = \"l\", trace = \"${x}.csv\" }]\n", true),
         ] {
-            assert_eq!(names_depend_on_values(text), depend, "{text}");
+            assert_eq!(names_depend_on_values(text, || text.contains("include")), depend, "{text}");
         }
+        // What is replaced in a policy, and a value that brings the include along.
+        let replaced = "replace = [{ find = \"x\", with = \"include '${site}'\" }]\n";
+        assert!(names_depend_on_values(replaced, || true));
+        let given = |word: &str| Given::from([("text".to_owned(), word.to_owned())]);
+        assert!(brings_include(&given("include 'a.altq'")) && !brings_include(&given("2Mbit/s")));
     }
 }

@@ -14,7 +14,7 @@ use altq_engine::units::Nanos;
 
 pub use self::session::{Session, printable};
 use self::view::{Side, View};
-use crate::clock::{self, BOUND, Processors};
+use crate::clock::{self, Processors};
 use crate::error::{Doing, Error};
 use crate::meter::{Keep, Meter};
 use crate::plan::{Direction, FlowSpec, GRACE, Work};
@@ -329,7 +329,7 @@ fn drive(
     let ran = epoch.since(Instant::now());
     let mut outcome = Outcome { ran, began, ..Outcome::default() };
     let (busy, stolen) = Processors::now()?.since(&processors);
-    if let Some(reason) = beat.broken(BOUND) {
+    if let Some(reason) = beat.broken() {
         outcome
             .invalid
             .push(format!("this host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
@@ -429,8 +429,10 @@ fn watch(
             if let Some(ServerMessage::Report { at_ns, flows }) = session.receive_within(wait)? {
                 shown.view.theirs(at, at_ns, flows);
             }
-            if session.silence() > crate::server::SILENCE {
-                return Err(Error::Ended("the server has sent nothing for 15 s".into()));
+            // It sends a report in each interval.
+            let most = crate::server::SILENCE.max(options.interval * 2);
+            if session.silence() > most {
+                return Err(Error::Ended(format!("the server has sent nothing for {} s", most.as_secs())));
             }
         }
         let now = Instant::now();

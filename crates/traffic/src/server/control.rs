@@ -14,7 +14,7 @@ use super::ServerState;
 use super::conversation::{Action, Conversation, State};
 use super::session::Session;
 use crate::bulk::waiting;
-use crate::clock::{self, BOUND, Lateness, Processors};
+use crate::clock::{self, Lateness, Processors};
 use crate::error::{Doing, Error, Refusal};
 use crate::plan::GRACE;
 use crate::protocol::{Address, Lines, Plan, ServerMessage, line};
@@ -38,13 +38,18 @@ pub const SILENCE: Duration = Duration::from_secs(15);
 /// end.
 const SLOW: Duration = Duration::from_secs(30);
 
+/// Time that a client has to read the last message.
+const REST: Duration = Duration::from_secs(5);
+
 /// Longest wait for a message of the client.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Serves a control connection until it ends. `nonce` is the client's random number.
 pub fn serve(server: &Arc<ServerState>, connection: TcpStream, nonce: &[u8; NONCE], from: SocketAddr) {
     let strangers = server.strangers.fetch_add(1, Ordering::Relaxed);
-    let mut control = Control { server, connection, from, lines: Lines::default(), stranger: true };
+    // Unlike those of flows, it closes without a reset, which would take back what was sent last.
+    let _ = rustix::net::sockopt::set_socket_linger(&connection, None);
+    let mut control = Control { server, connection, from, lines: Lines::default(), stranger: true, proved: false };
     let result = if strangers >= STRANGERS {
         control.send(&Conversation::refusal(
             Refusal::Busy,
@@ -54,8 +59,11 @@ pub fn serve(server: &Arc<ServerState>, connection: TcpStream, nonce: &[u8; NONC
         control.converse(nonce)
     };
     control.known();
-    if let Err(error) = result {
-        server.log(&format!("client {from}: {error}"));
+    match result {
+        // Strangers get no thread of the server for longer than they need.
+        Ok(()) if control.proved => control.rest(),
+        Ok(()) => {}
+        Err(error) => server.log(&format!("client {from}: {error}")),
     }
 }
 
@@ -65,6 +73,8 @@ struct Control<'a> {
     from: SocketAddr,
     lines: Lines,
     stranger: bool,
+    /// The client has proved that it knows the token.
+    proved: bool,
 }
 
 /// A place among the clients that the server accepts. Dropping it ends the session.
@@ -121,6 +131,7 @@ impl Control<'_> {
             _ => return Ok(()),
         }
         self.known();
+        self.proved = true;
         let number = u64::from_be_bytes(token::random()?);
         let Some(seat) = self.sit(number) else {
             let most = self.server.caps.clients;
@@ -161,6 +172,24 @@ impl Control<'_> {
         }
         sessions.insert(number, None);
         Some(Seat { server: self.server.clone(), number })
+    }
+
+    /// Waits until the client has read the last message, and has closed: a connection that is
+    /// closed while bytes of the client are unread is reset.
+    fn rest(&mut self) {
+        let until = Instant::now() + REST;
+        let mut unread = [0; 4096];
+        while Instant::now() < until && !self.server.stop.load(Ordering::Relaxed) {
+            if !socket::readable(&self.connection, POLL) {
+                continue;
+            }
+            match self.connection.read(&mut unread) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if waiting(&error) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// The next line; `None` if none arrives by `until`, the client is gone, or the server stops.
@@ -310,7 +339,7 @@ impl Control<'_> {
     fn send_result(&mut self, session: &Session, beat: &Lateness, earlier: &Processors) -> Result<(), Error> {
         let (busy, stolen) = Processors::now()?.since(earlier);
         let mut invalid = Vec::new();
-        if let Some(reason) = beat.broken(BOUND) {
+        if let Some(reason) = beat.broken() {
             invalid.push(format!(
                 "the server's host did not keep time: {reason}; its processors were {:.0} % busy",
                 busy * 100.0

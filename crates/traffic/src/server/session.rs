@@ -75,7 +75,10 @@ impl Session {
             }
         };
         let flows = plan.flows.iter().map(flow).collect();
-        let throttle = || Throttle::new(Rate::bit_s(caps.rate_bit_s));
+        // TCP has what datagrams leave of the rate that the server allows.
+        let left = |direction| caps.rate_bit_s.saturating_sub(plan.udp_rate(direction)).max(1);
+        let throttle = |direction| Throttle::new(Rate::bit_s(left(direction)));
+        let (up, down) = (throttle(Direction::Up), throttle(Direction::Down));
         Session {
             key,
             local,
@@ -84,8 +87,8 @@ impl Session {
             attached: Mutex::new(attached),
             stop: Arc::default(),
             epoch: OnceLock::new(),
-            up: throttle(),
-            down: throttle(),
+            up,
+            down,
         }
     }
 
@@ -209,7 +212,7 @@ impl Session {
             }
             (Work::TcpRr { .. }, Slot::Tcp(mut connection)) => {
                 if let Some(sizes) = spec.work.sizes() {
-                    request::answer(&mut connection, sizes, Some(&self.down), shared);
+                    request::answer(&mut connection, sizes, Some((&self.up, &self.down)), shared);
                 }
                 Ok(())
             }

@@ -3,9 +3,10 @@
 // The indices of figures in a row, and of the fields of a class (docs/web.md).
 const ASKED = 2, CEILING = 3, SCHEDULER = 4, BOUND = 5;
 const IN = 1, GOT = 2, BORROWED = 3, LENT = 4, P50 = 5, P99 = 6, DROPS = 7, MARKED = 8, PACKETS = 9, WAITING = 10, BY = 11;
-const NOTHING = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ""];
+// A class keeps its figures at the same indices. The first is not used.
+const FIGURES = 11, NOTHING = new Float64Array(FIGURES);
 
-const state = { links: new Map(), link: null, error: null, unknown: false, marks: [], heard: 0, lost: false, full: false, now: Date.now() };
+const state = { links: new Map(), link: null, error: null, unknown: false, marks: [], heard: 0, lost: false, full: false, other: false, opened: false, now: Date.now() };
 
 /// True if altq does not shape a link: its packets pass unshaped, or do not pass at all.
 const isOff = link => link.state === "bypass" || link.state === "blocked";
@@ -44,8 +45,12 @@ function take(doc, whole) {
       link.at = said.figures_unix_ms;
       link.step = said.step_ms;
     }
+    // Figures are copied: rows that are kept for a second would grow the heap by megabytes.
     for (const row of said.rows) {
-      if (link.classes[row[0]]) link.classes[row[0]].row = row;
+      const one = link.classes[row[0]];
+      if (!one) continue;
+      for (let at = IN; at < FIGURES; at++) one.row[at] = row[at];
+      one.by = word(row[BY]);
     }
   }
   if (!state.links.has(state.link)) {
@@ -55,10 +60,19 @@ function take(doc, whole) {
   return other;
 }
 
+/// One text for all equal ones.
+const words = new Map();
+function word(text) {
+  if (!words.has(text)) words.set(text, text);
+  return words.get(text);
+}
+
 function described(list) {
+  const figures = new Float64Array(list.length * FIGURES);
+  words.clear();
   const classes = list.map((said, at) => ({
-    at, name: said[0], parent: said[1], asked: said[ASKED], ceiling: said[CEILING], scheduler: said[SCHEDULER],
-    bound: said[BOUND], below: [], depth: 0, row: NOTHING,
+    at, name: said[0], parent: said[1], asked: said[ASKED], ceiling: said[CEILING], scheduler: word(said[SCHEDULER]),
+    bound: said[BOUND], below: [], depth: 0, row: figures.subarray(at * FIGURES, (at + 1) * FIGURES), by: "",
   }));
   for (const one of classes) {
     if (one.parent !== null) classes[one.parent].below.push(one);

@@ -34,7 +34,7 @@ function drawHead() {
   if (link) {
     const root = link.classes[0];
     if (links.length < 2) said.append(el("strong", "", link.name), " ");
-    if (root) said.append(rate(root.row[GOT]) + " of " + rate(root.asked ?? root.ceiling ?? 0) + " ");
+    if (root && link.figures) said.append(rate(root.row[GOT]) + " of " + rate(root.asked ?? root.ceiling ?? 0) + " ");
     const kind = state.unknown ? "none" : isOff(link) ? "bad" : "good";
     said.append(el("span", "tag " + kind, state.unknown ? "UNKNOWN" : link.state.toUpperCase()));
     if (!state.unknown) said.append(el("span", "quiet", " since " + ago(link.since) + ", by " + link.path));
@@ -53,7 +53,7 @@ function drawAlerts(silent) {
   }
   if (state.full) alerts.push(["note", "As many pages are open as altq web tells of changes; this one tries again."]);
   else if (silent) alerts.push(["note", "No connection to altq web. The figures below are those of the last answer."]);
-  else if (state.error && !off.length) alerts.push(["note", state.error]);
+  else if (state.error) alerts.push(["note", state.error]);
   for (const link of links) {
     for (const what of link.drift) alerts.push(["note", "Link " + link.name + " differs from what was asked for: " + what]);
   }
@@ -97,7 +97,7 @@ function drawFacts() {
     ["waits at most", one.bound === null ? "no promise" : delay(one.bound)],
     ["drops / marks a second", each(now[DROPS], link.step) + " / " + each(now[MARKED], link.step)],
     ["backlog", now[PACKETS] + " packets, " + bytes(now[WAITING])],
-    ["limited by", now[BY] || "–"],
+    ["limited by", one.by || "–"],
     ["scheduler", one.scheduler || "–"],
   ];
   while (list.children.length < facts.length) {
@@ -137,11 +137,19 @@ function openLink(name) {
 }
 
 function hear(event, whole) {
-  const first = !state.heard, other = take(JSON.parse(event.data), whole);
+  const doc = JSON.parse(event.data);
+  if (take(doc, whole)) state.other = true;
   state.lost = false;
   state.full = false;
-  if (first) openHash();
-  if (other || tree.sort !== "tree" || tree.idle) arrange();
+  // The first events may come while altq is away, and have no links.
+  if (!state.opened && state.links.size) {
+    state.opened = true;
+    openHash();
+  }
+  // The other rows of the same second follow in events of their own, between which the browser draws.
+  if (doc.more) return;
+  if (state.other || tree.sort !== "tree" || tree.idle) arrange();
+  state.other = false;
   remember();
   redraw();
 }
@@ -161,7 +169,7 @@ function openHash() {
 }
 
 function listen() {
-  const source = new EventSource("/events");
+  const source = new EventSource("/events?parts=1");
   source.addEventListener("snapshot", event => hear(event, true));
   source.addEventListener("change", event => hear(event, false));
   source.addEventListener("error", () => {

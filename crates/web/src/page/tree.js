@@ -126,8 +126,8 @@ function drawRow(row, one, at, link, selected) {
   part.p99.classList.toggle("bad", isLate(one));
   put(part.drops, each(now[DROPS], link.step));
   put(part.backlog, now[WAITING] ? bytes(now[WAITING]) : "0");
-  put(part.by, now[BY]);
-  if (part.by.title !== now[BY]) part.by.title = now[BY];
+  put(part.by, one.by);
+  if (part.by.title !== one.by) part.by.title = one.by;
   drawBar(part, one, link);
 }
 

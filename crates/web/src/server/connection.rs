@@ -10,6 +10,7 @@ use rustix::event::PollFlags;
 use super::Limits;
 use super::site::{Answer, Site};
 use crate::Body;
+use crate::events::Cut;
 use crate::frame::Frame;
 use crate::http::request::{MOST_BYTES, read};
 use crate::http::response::EVENTS;
@@ -30,8 +31,9 @@ enum State {
     Asks(Vec<u8>),
     /// A response is being sent to it.
     Takes(Outgoing),
-    /// It watches: the event that is being sent to it, and the frame that it knows after that.
-    Watches(Option<Outgoing>, u64),
+    /// It watches: the event that is being sent to it, the frame that it knows after that, and
+    /// whether it wants parts.
+    Watches(Option<Outgoing>, u64, Cut),
     /// It has received everything. What it still sends is thrown away for a while: if the
     /// connection were closed with unread bytes, the kernel would discard what the client has not
     /// read yet.
@@ -66,8 +68,8 @@ impl Connection {
     /// The events of the socket to wait for.
     pub fn wants(&self) -> PollFlags {
         match &self.state {
-            State::Takes(_) | State::Watches(Some(_), _) => PollFlags::OUT,
-            State::Asks(_) | State::Watches(None, _) | State::Done(_) => PollFlags::IN,
+            State::Takes(_) | State::Watches(Some(_), ..) => PollFlags::OUT,
+            State::Asks(_) | State::Watches(None, ..) | State::Done(_) => PollFlags::IN,
         }
     }
 
@@ -76,8 +78,8 @@ impl Connection {
         let whole = |outgoing: &Outgoing| (self.active + limits.stuck).min(outgoing.begun + limits.whole);
         match &self.state {
             State::Asks(_) => Some(self.opened + limits.asking),
-            State::Takes(outgoing) | State::Watches(Some(outgoing), _) => Some(whole(outgoing)),
-            State::Watches(None, _) => None,
+            State::Takes(outgoing) | State::Watches(Some(outgoing), ..) => Some(whole(outgoing)),
+            State::Watches(None, ..) => None,
             State::Done(since) => Some(*since + limits.lingering),
         }
     }
@@ -102,7 +104,7 @@ impl Connection {
     /// The body that it is receiving, and since when.
     pub fn waiting(&self) -> Option<(&Body, Instant)> {
         match &self.state {
-            State::Takes(outgoing) | State::Watches(Some(outgoing), _) => Some((&outgoing.body, outgoing.begun)),
+            State::Takes(outgoing) | State::Watches(Some(outgoing), ..) => Some((&outgoing.body, outgoing.begun)),
             _ => None,
         }
     }
@@ -114,7 +116,7 @@ impl Connection {
         }
         match &mut self.state {
             State::Asks(_) => self.receive(now, site, room),
-            State::Takes(_) | State::Watches(Some(_), _) => {
+            State::Takes(_) | State::Watches(Some(_), ..) => {
                 if flags.intersects(PollFlags::ERR | PollFlags::HUP) {
                     // Nobody will receive the rest.
                     self.broken = true;
@@ -122,18 +124,19 @@ impl Connection {
                     self.send(now);
                 }
             }
-            State::Watches(None, _) | State::Done(_) => self.discard(),
+            State::Watches(None, ..) | State::Done(_) => self.discard(),
         }
     }
 
     /// Sends a client that watches the next event, if it has received the one before.
     pub fn tell(&mut self, frame: &Frame, now: Instant) {
-        let State::Watches(outgoing @ None, known) = &mut self.state else { return };
+        let State::Watches(outgoing @ None, known, cut) = &mut self.state else { return };
         if *known >= frame.seq {
             return;
         }
         // A client that has missed a frame gets everything, never a queue of missed events.
-        let body = if known.checked_add(1) == Some(frame.seq) { frame.change() } else { frame.snapshot() };
+        let next = known.checked_add(1) == Some(frame.seq);
+        let body = if next { frame.change(*cut) } else { frame.snapshot(*cut) };
         *known = frame.seq;
         *outgoing = Some(Outgoing { head: Vec::new(), body: body.clone(), taken: 0, begun: now });
         self.active = now;
@@ -160,18 +163,19 @@ impl Connection {
             Ok(count) => {
                 self.active = now;
                 bytes.extend_from_slice(piece.get(..count).unwrap_or_default());
+                // RFC 9110 9.3.2: an answer to HEAD has no content, whatever is wrong with the
+                // rest.
+                let head = bytes.starts_with(b"HEAD ");
                 match read(bytes) {
                     Asked::Partly => {}
-                    Asked::Wrong(status) => self.respond(&Response::error(status, ""), false, now),
+                    Asked::Wrong(status) => self.respond(&Response::error(status, ""), head, now),
                     Asked::Whole(request) => {
                         let local = self.stream.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |local| local.ip());
                         match site.answer(&request, local) {
                             Answer::Response(response) => self.respond(&response, request.head, now),
-                            Answer::Events if request.head => {
-                                self.respond(&Response::ok(EVENTS, Body::from([0_u8; 0])), true, now);
-                            }
-                            Answer::Events if room => self.watch(&site.frame(), now),
-                            Answer::Events => {
+                            Answer::Events(_) if request.head => self.head_of_events(now),
+                            Answer::Events(cut) if room => self.watch(&site.frame(), cut, now),
+                            Answer::Events(_) => {
                                 let why = "too many clients watch already; try again later";
                                 self.respond(&Response::error(Status::Unavailable, why), false, now);
                             }
@@ -190,18 +194,26 @@ impl Connection {
         self.send(now);
     }
 
-    fn watch(&mut self, frame: &Frame, now: Instant) {
-        let body = frame.snapshot().clone();
+    /// Answers HEAD: events have no length (RFC 9110 8.6).
+    fn head_of_events(&mut self, now: Instant) {
+        let empty = Body::from([0_u8; 0]);
+        let head = Response::ok(EVENTS, empty.clone()).head(false);
+        self.state = State::Takes(Outgoing { head, body: empty, taken: 0, begun: now });
+        self.send(now);
+    }
+
+    fn watch(&mut self, frame: &Frame, cut: Cut, now: Instant) {
+        let body = frame.snapshot(cut).clone();
         let mut head = Response::ok(EVENTS, body.clone()).head(false);
         head.extend_from_slice(b"retry: 1000\n\n");
-        self.state = State::Watches(Some(Outgoing { head, body, taken: 0, begun: now }), frame.seq);
+        self.state = State::Watches(Some(Outgoing { head, body, taken: 0, begun: now }), frame.seq, cut);
         self.send(now);
     }
 
     fn send(&mut self, now: Instant) {
         loop {
             let outgoing = match &mut self.state {
-                State::Takes(outgoing) | State::Watches(Some(outgoing), _) => outgoing,
+                State::Takes(outgoing) | State::Watches(Some(outgoing), ..) => outgoing,
                 _ => return,
             };
             if outgoing.rest().is_empty() {
@@ -222,7 +234,7 @@ impl Connection {
             }
         }
         match &mut self.state {
-            State::Watches(outgoing, _) => *outgoing = None,
+            State::Watches(outgoing, ..) => *outgoing = None,
             _ => {
                 self.broken |= self.stream.shutdown(Shutdown::Write).is_err();
                 self.state = State::Done(now);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::board::Board;
+use crate::events::Cut;
 use crate::feed::unix_ms;
 use crate::frame::Frame;
 use crate::http::response::JSON;
@@ -30,8 +31,8 @@ pub struct Site {
 pub enum Answer {
     /// By one response.
     Response(Response),
-    /// By events, until the client goes.
-    Events,
+    /// By events, whole or in parts, until the client goes.
+    Events(Cut),
 }
 
 impl Site {
@@ -65,7 +66,11 @@ impl Site {
                 let policy = Some(self.page.policy.clone());
                 Response { policy, ..Response::ok("text/html; charset=utf-8", self.page.body.clone()) }
             }
-            "/events" => return Answer::Events,
+            "/events" => match request.value("parts").as_deref() {
+                None => return Answer::Events(Cut::Whole),
+                Some("1") => return Answer::Events(Cut::Parts),
+                Some(_) => Response::error(Status::Bad, "parts is 1, or left out"),
+            },
             "/stat.json" => self.stat(),
             "/history.json" => self.history(request),
             "/flows.json" => self.flows(request),

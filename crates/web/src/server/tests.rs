@@ -90,8 +90,12 @@ impl Running {
 
     /// A client that watches, and has read the head of the answer.
     fn watch(&self) -> BufReader<TcpStream> {
+        self.watch_as("/events")
+    }
+
+    fn watch_as(&self, path: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
-        stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
@@ -157,6 +161,23 @@ fn each_change_reaches_those_who_watch() {
     // A client that closes is forgotten.
     drop(reader);
     running.until("one that has gone", || running.clients() == 0);
+}
+
+#[test]
+fn who_wants_parts_gets_them_beside_others_who_do_not() {
+    let running = Running::start(Limits::default(), 2 * crate::events::PART + 1);
+    let (mut whole, mut parts) = (running.watch(), running.watch_as("/events?parts=1"));
+    let mut all = |seq: u64, first: &str| {
+        assert_eq!(event(&mut whole), (first.to_owned(), seq));
+        for name in [first, "change", "change"] {
+            assert_eq!(event(&mut parts), (name.to_owned(), seq));
+        }
+    };
+    all(1, "snapshot");
+    for seq in 2..10 {
+        running.show(seq);
+        all(seq, "change");
+    }
 }
 
 /// A client that reads nothing for a while then gets the newest event, and no queue of missed ones.
@@ -240,6 +261,7 @@ fn wrong_requests_get_an_error_each() {
         ("GET /../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
         ("GET /%2e%2e HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
         ("GET //events HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+        ("GET /events?parts=2 HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"),
         ("GET /history.json?link=none HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
         ("GET /flows.json?link=none HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
         ("GET /flows.json?class=none HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
@@ -268,6 +290,11 @@ fn wrong_requests_get_an_error_each() {
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
     let head = running.ask("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    let head = running.ask("HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(!head.contains("Content-Length"), "{head}");
+    let head = running.ask("HEAD / HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 400 ") && head.ends_with("\r\n\r\n"), "{head}");
     let page = running.get("/");
     let (head, body) = page.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");

@@ -165,12 +165,13 @@ impl Answers {
         let mut state = self.live.lock();
         let before = state.roster.link(name).map(|link| link.spec.rate);
         let changed = give_rate(&self.live, &mut state, name, rate)?;
+        // Before anybody else changes something, so that the journal has changes in their order.
+        self.note(&Request::SetLink { link: name.to_owned(), rate_bit_s: rate.as_bit_s() });
         drop(state);
         if changed {
             let before = before.unwrap_or_default();
             eprintln!("altq run: link {name}: rate {rate}, before {before}; asked by {}", who(peer));
         }
-        self.note(&Request::SetLink { link: name.to_owned(), rate_bit_s: rate.as_bit_s() });
         Ok(Changed { changed })
     }
 
@@ -207,7 +208,7 @@ impl Answers {
         report.unchanged += others;
         let all = state.roster.len();
         self.live.make(changes);
-        drop(state);
+        // Before anybody else changes something, so that the journal has changes in their order.
         self.note(&match request {
             Request::SetSubscribers(mut subscribers) => {
                 let failed = |one: &Subscriber| report.failed.iter().any(|failure| failure.id == one.id);
@@ -216,6 +217,7 @@ impl Answers {
             }
             other => other,
         });
+        drop(state);
         if report.done + report.failed.len() > 0 {
             let failed = match report.failed.as_slice() {
                 [] => String::new(),

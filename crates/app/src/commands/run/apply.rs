@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use altq_config::{Language, Policy, edit, edit_of};
-use altq_control::change::{Answer, Ask, By, Entry, Guard, Text, What};
+use altq_control::change::{Answer, Ask, By, Guard, Text, What};
 use altq_control::document::Changed;
 use altq_control::reply::Body;
 use altq_control::request::change::{Applied, Apply, Change, History, Running, Safe, hash};
@@ -105,6 +105,8 @@ fn saved(live: &Live, written: &str) -> Changed {
     if changed {
         state.course.saved();
         live.forget_file();
+        // The next worker must know it as well. If nobody takes it, this worker ends soon.
+        let _ = live.keep.ask(Ask::Saved);
     }
     Changed { changed }
 }
@@ -231,12 +233,7 @@ fn rolled_back(live: &Live, wire: Option<&Wire>, force: bool, peer: &Peer) -> Re
         let made = take_back(live, wire, &format!("rolled back by user {}", peer.uid))?;
         return Ok(applied(&live.lock(), made));
     }
-    let Answer::History { entries } = live.keep.ask(Ask::History)? else { return Err(no_answer()) };
-    if let Some(number) = taken_back(&entries).filter(|_| !force) {
-        let fault = Fault::refused(format!("change {number} is taken back already, and what ran before it runs"));
-        return Err(fault.help("--force goes one policy further back"));
-    }
-    let Answer::Policy { text } = live.keep.ask(Ask::Previous)? else { return Err(no_answer()) };
+    let Answer::Policy { text } = live.keep.ask(Ask::Previous { force })? else { return Err(no_answer()) };
     let policy = policy_of(&text).map_err(|failed| Fault::refused(first_error(&failed)))?;
     let name = text.name.clone();
     let (what, by, guards) = (What::RolledBack, by(peer), Vec::new());
@@ -245,11 +242,6 @@ fn rolled_back(live: &Live, wire: Option<&Wire>, force: bool, peer: &Peer) -> Re
     let state = live.lock();
     said(&state, &format!("{name} is back"), &made, peer);
     Ok(applied(&state, made))
-}
-
-/// The number of the last change, if that was taken back.
-fn taken_back(entries: &[Entry]) -> Option<u64> {
-    entries.last().filter(|entry| entry.what == What::Reverted).map(|entry| entry.number)
 }
 
 fn applied(state: &State, made: Made) -> Applied {
@@ -268,6 +260,11 @@ fn said(state: &State, what: &str, made: &Made, peer: &Peer) {
         format!("; without `altq confirm` it is taken back in {} s", left.div_ceil(SECOND))
     });
     eprintln!("altq run: {what}, {things}{waits}; asked by {}", who(peer));
+}
+
+/// Whether all that the worker before had is here.
+pub fn is_complete(live: &Live) -> bool {
+    live.lock().roster.all_there(time().now).is_ok()
 }
 
 /// Takes the policy of a file that was read again.
@@ -359,20 +356,6 @@ mod tests {
 
     fn read(text: &Text) -> Policy {
         policy_of(text).unwrap_or_else(|failed| panic!("{failed}"))
-    }
-
-    #[test]
-    fn a_change_that_was_taken_back_is_not_rolled_back_again() {
-        let entry = |number: u64, what: What| {
-            let (by, name, lines) = (By::default(), String::new(), Vec::new());
-            Entry { number, unix_ns: 0, what, by, name, lines, more: 0 }
-        };
-        let mut entries = vec![entry(1, What::Applied), entry(2, What::Applied)];
-        assert_eq!((taken_back(&[]), taken_back(&entries)), (None, None));
-        entries.push(entry(2, What::Reverted));
-        assert_eq!(taken_back(&entries), Some(2));
-        entries.push(entry(3, What::Edited));
-        assert_eq!(taken_back(&entries), None);
     }
 
     /// What one changed thing makes wrong is said; what was so before is not said again.

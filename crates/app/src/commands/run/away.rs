@@ -14,7 +14,9 @@ use altq_control::rights::{Peer, Writers};
 use altq_control::server::{Limits, Server, Service};
 use altq_control::{Code, Fault, Request};
 use altq_dataplane::stop::Stop;
+use altq_engine::units::SECOND;
 
+use super::keep::boot_ns;
 use super::listen::{Opened, peer};
 
 /// Answers clients while no worker shapes. Dropping it ends that.
@@ -27,15 +29,22 @@ pub struct Away {
 
 impl Away {
     /// Answers about these links, which are not shaped since a time, for a reason. `closed`:
-    /// whether packets of those that altq itself executes do not pass.
+    /// whether packets of those that altq itself executes do not pass. `until`: when a change that
+    /// waits to be confirmed is taken back, in ns since the boot.
     ///
     /// # Errors
     /// Those of the socket, and of starting a thread.
-    pub fn start(socket: &Opened, links: &[Link], (since, reason): (Instant, &str), closed: bool) -> io::Result<Away> {
+    pub fn start(
+        socket: &Opened,
+        links: &[Link],
+        (since, reason): (Instant, &str),
+        closed: bool,
+        until: Option<u64>,
+    ) -> io::Result<Away> {
         let stop = Stop::new()?;
         let reason = Arc::new(Mutex::new(reason.to_owned()));
         let names = links.iter().map(|link| (link.name.clone(), link.path().unwrap_or(By::Bridge))).collect();
-        let mut answers = AwayAnswers { names, since, reason: reason.clone(), closed };
+        let mut answers = AwayAnswers { names, since, reason: reason.clone(), closed, until };
         let mut server = server(socket.listener.try_clone()?, socket.writers)?;
         let stopped = stop.clone();
         let work = move || {
@@ -76,6 +85,7 @@ struct AwayAnswers {
     since: Instant,
     reason: Arc<Mutex<String>>,
     closed: bool,
+    until: Option<u64>,
 }
 
 impl Service for AwayAnswers {
@@ -95,8 +105,11 @@ impl Service for AwayAnswers {
             let (name, path, state) = (name.clone(), by.name().to_owned(), state.to_owned());
             LinkStatus { name, path, state, since_s, reason, drift: Vec::new() }
         };
-        body(&Status::of(self.names.iter().map(link).collect()))
-            .map_err(|error| Fault::new(Code::Failed, error.to_string()))
+        let mut status = Status::of(self.names.iter().map(link).collect());
+        // When its time is over, it is taken back at once.
+        let left = self.until.map(|until| until.saturating_sub(boot_ns()));
+        status.confirm_pending_s = left.filter(|left| *left > 0).map(|left| left.div_ceil(SECOND));
+        body(&status).map_err(|error| Fault::new(Code::Failed, error.to_string()))
     }
 
     fn watch(&mut self) -> Result<u64, Fault> {
@@ -140,10 +153,11 @@ mod tests {
         let text = "link l { rate 1Mbit/s  scheduler fifo  class all { default } }";
         let policy = parse_str(text, "p.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
         let since = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
-        let away = Away::start(&socket, &policy.links, (since, "late"), false).unwrap();
+        let away = Away::start(&socket, &policy.links, (since, "late"), false, Some(boot_ns() + 60 * SECOND)).unwrap();
         let told = Client::connect(&path).and_then(|mut client| client.ask("status", &NoFields {}));
         let status: Status = serde_json::from_str(&told.unwrap_or_else(|fault| panic!("{fault}"))).unwrap();
         assert!(status.links[0].since_s >= 7 && status.links[0].state == BYPASS, "{status:?}");
+        assert!(matches!(status.confirm_pending_s, Some(30..=60)), "{status:?}");
         assert_eq!(away.since(), since);
     }
 }

@@ -60,18 +60,18 @@ fn print(text: &Text) -> Print {
 }
 
 impl Waits {
-    fn new(wait: Nanos, guards: Vec<Guard>, since: Nanos) -> Waits {
+    fn new(until: Nanos, guards: Vec<Guard>, since: Nanos) -> Waits {
         let looked = |guard| Looked { watched: Watched { guard, intervals: 0, checks: 0 }, waited: Sketch::default() };
         let guards = guards.into_iter().map(looked).collect();
-        Waits { until: boot_ns().saturating_add(wait), guards, since }
+        Waits { until, guards, since }
     }
 }
 
 impl Course {
     /// The policy with which altq begins.
     pub fn new(told: Told, now: Nanos) -> Course {
-        let Begun { path, file, instead, waits_ns, guards } = told.begun;
-        let waits = waits_ns.map(|left| Waits::new(left, guards, now));
+        let Begun { path, file, instead, until_ns, guards } = told.begun;
+        let waits = until_ns.map(|until| Waits::new(until, guards, now));
         let prints = (print(&told.text), file.as_ref().map(print));
         Course { text: told.text, path, file, prints, instead, waits, drift: None, warned: None }
     }
@@ -110,9 +110,9 @@ impl Course {
         self.file.as_ref().map(|file| hash(file.text.as_bytes()))
     }
 
-    /// A change waits to be confirmed.
-    pub fn wait(&mut self, wait: Nanos, guards: Vec<Guard>, now: Nanos) {
-        self.waits = Some(Waits::new(wait, guards, now));
+    /// A change waits to be confirmed until then, in ns since the boot.
+    pub fn wait(&mut self, until: Nanos, guards: Vec<Guard>, now: Nanos) {
+        self.waits = Some(Waits::new(until, guards, now));
     }
 
     /// No change waits any more.
@@ -243,7 +243,7 @@ mod tests {
     fn what_guards_have_looked_at_is_counted() {
         let (mut course, roster) = begun();
         let guard = Guard { link: None, class: "calls".to_owned(), p99_ns: SECOND / 50 };
-        course.wait(60 * SECOND, vec![guard.clone()], 10 * SECOND);
+        course.wait(boot_ns() + 60 * SECOND, vec![guard.clone()], 10 * SECOND);
         let mut counts = |since: Nanos, packets: usize| {
             assert_eq!(course.broken(&interval(since, packets), &roster), None);
             let guards = course.guards();

@@ -54,8 +54,8 @@ pub struct Begun {
     pub file: Option<Text>,
     /// Why another policy than that of the file runs.
     pub instead: Option<String>,
-    /// How long a change waits that has to be confirmed, in nanoseconds.
-    pub waits_ns: Option<u64>,
+    /// Until when a change waits that has to be confirmed, in ns since the boot.
+    pub until_ns: Option<u64>,
     /// What must hold while it waits.
     pub guards: Vec<Guard>,
 }

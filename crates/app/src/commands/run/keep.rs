@@ -114,6 +114,11 @@ impl Keeper {
         self.changes.waits(&self.clock())
     }
 
+    /// When the time of the change that waits is over, in nanoseconds since the boot.
+    pub fn until(&self) -> Option<u64> {
+        self.changes.until(&self.clock())
+    }
+
     /// The policy that comes back if the change that waits is taken back.
     pub fn old(&self) -> Option<&Text> {
         self.changes.old()
@@ -121,7 +126,7 @@ impl Keeper {
 
     /// What a worker that begins now must know about the change that waits.
     pub fn of_worker(&self, begun: &Begun) -> Begun {
-        Begun { waits_ns: self.waits(), guards: self.changes.guards().to_vec(), ..begun.clone() }
+        Begun { until_ns: self.until(), guards: self.changes.guards().to_vec(), ..begun.clone() }
     }
 }
 
@@ -223,7 +228,7 @@ pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
         path: path.display().to_string(),
         file: of_file,
         instead: start.instead,
-        waits_ns: None,
+        until_ns: None,
         guards: Vec::new(),
     };
     let begun = keeper.of_worker(&begun);

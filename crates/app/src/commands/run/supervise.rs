@@ -411,7 +411,8 @@ impl Supervisor<'_> {
 
     /// Answers on the control socket while no worker does, which began at `since`.
     fn answer_meanwhile(&self, reason: &str, since: Instant) -> Option<Away> {
-        let away = Away::start(self.socket?, &self.known.links, (since, reason), self.args.fail.is_closed());
+        let (closed, until) = (self.args.fail.is_closed(), self.keeper.until());
+        let away = Away::start(self.socket?, &self.known.links, (since, reason), closed, until);
         away.inspect_err(|error| eprintln!("altq run: nobody answers on the control socket meanwhile: {error}")).ok()
     }
 

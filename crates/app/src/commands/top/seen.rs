@@ -105,6 +105,7 @@ pub fn interface(args: &Args, interface: &str) -> anyhow::Result<Exit> {
     shown(args, interface, move |show| {
         let mut watch = Watch::new(secret());
         let (mut end, mut seconds) = (Lookout::now(), 0);
+        watch.begin(end);
         loop {
             end += SECOND;
             lookout.until(end, |at, key, bytes| watch.packet(at, key, bytes))?;

@@ -69,7 +69,7 @@ fn questions_out_of_turn_are_refused() {
     changes.started(&text("a")).unwrap();
     let steps = disk.0.borrow().steps.len();
     let refused = |answer: &Answer| matches!(answer, Answer::Refused { .. });
-    for ask in [Ask::Confirm { by: By::default() }, Ask::Old, Ask::Previous] {
+    for ask in [Ask::Confirm { by: By::default() }, Ask::Old, Ask::Previous { force: false }] {
         assert!(refused(&wired(&mut changes, ask.clone(), &at(1))), "{ask:?}");
     }
     // Nothing was begun.

@@ -394,6 +394,24 @@ impl<S: Default, R: Rank> Flows<S, R> {
         }
     }
 
+    /// Adds to each flow of a chain the quanta of as many rounds as end without anybody sending:
+    /// after a whole round the order is what it was.
+    #[cold]
+    pub fn skip_rounds(&mut self, chain: &Chain, quantum: u32) {
+        let (mut rounds, mut next) = (u32::MAX, chain.first());
+        while let Some(at) = next {
+            let deficit = self.get(at).deficit;
+            rounds = rounds.min(if deficit > 0 { 0 } else { deficit.unsigned_abs() / quantum });
+            next = self.behind(at);
+        }
+        let mut next = chain.first().filter(|_| rounds > 0);
+        while let Some(at) = next {
+            let flow = self.get_mut(at);
+            flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
+            next = self.behind(at);
+        }
+    }
+
     /// The next flow in a chain.
     pub fn behind(&self, at: u32) -> Option<u32> {
         let next = self.records[at as usize].next;

@@ -299,6 +299,7 @@ impl Sfq {
 
     #[inline]
     fn next(&mut self, store: &mut Store<'_>) -> Option<Taken> {
+        let mut passed = 0;
         loop {
             let at = self.ring.first()?;
             let flow = self.flows.get_mut(at);
@@ -309,10 +310,16 @@ impl Sfq {
             }
             if flow.deficit <= 0 {
                 let quantum = self.words.quantum as u32;
-                let rounds = if self.ring.len() == 1 { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
+                let alone = self.ring.len() == 1;
+                let rounds = if alone { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
                 flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
                 self.flows.shift(&mut self.ring);
                 self.flows.append(&mut self.ring, at);
+                passed += 1;
+                if !alone && passed >= self.ring.len() {
+                    self.flows.skip_rounds(&self.ring, quantum);
+                    passed = 0;
+                }
                 continue;
             }
             let packet = self.pop(at, store)?;

@@ -39,7 +39,12 @@ fn leaves(link: &LinkSpec) -> Vec<Option<Leaf<'_>>> {
             return None;
         }
         let rate = own_rate(link, class, &children[id]);
-        Some(Leaf { settings: &spec.settings, rate: Rate::bit_s(rate), guesses: guesses(link, class) })
+        Some(Leaf {
+            settings: &spec.settings,
+            rate: Rate::bit_s(rate),
+            guesses: guesses(link, class),
+            holds: spec.scheduler.is_some(),
+        })
     };
     link.holders().into_iter().enumerate().map(one).collect()
 }
@@ -120,6 +125,13 @@ impl Rule9 {
         let uneven = !even(self.rate) || self.by_priority[own..].iter().any(|level| level.uneven > 0);
         let late = if uneven { u128::from(ROUNDING) * self.rate } else { 0 };
         let conforming = wait(late, bytes, left).ok_or("classes of higher priority are guaranteed the whole link")?;
+        // Its own next packet may be shorter than announced, and its deadline too late by so much.
+        // The clock of a class that holds a scheduler may also be one packet ahead when the class
+        // begins to wait anew (promise.rs).
+        let guessed = u128::from(leaf.guesses) + u128::from(leaf.holds);
+        let own = if guessed > 0 { wait(0, guessed * packet, u128::from(leaf.rate.as_bit_s())) } else { Some(0) };
+        let own = own.and_then(|own| conforming.checked_add(own));
+        let conforming = own.ok_or("the bound does not fit into 64 bits of nanoseconds")?;
         let packetsize = packetsize(self.mtu, leaf.settings);
         let burst = maxburst(leaf.settings).saturating_mul(packetsize);
         Ok(Bound { conforming, rate: leaf.rate, burst, packetsize })

@@ -149,8 +149,8 @@ fn words(view: &View<'_>, class: ClassId, deadlines: bool, findings: &mut Vec<Fi
             format!("the `upperlimit` of `{name}` has no effect: without `linkshare` it is served by deadline only");
         findings.push(Finding::error("no-effect", place, message).help("write `linkshare`, or leave the limit out"));
     }
-    if limit.first.max(limit.then) > view.link.rate {
-        let message = format!("the `upperlimit` of `{name}` is more than the link's {}", view.link.rate);
+    if limit.first.max(limit.then) > view.most {
+        let message = format!("the `upperlimit` of `{name}` is more than the link's {}", view.most);
         findings.push(Finding::error("out-of-range", place, message).help("leave it out: the link is a limit to all"));
     }
     // pfctl refuses this as well (docs/reference/altq.md 3.1): a limit does not hold back what is

@@ -36,7 +36,7 @@ fn one(view: &View<'_>, class: ClassId, findings: &mut Vec<Finding>) {
     let bounds = view.settings(parent);
     let above = match bounds.rate("ceil").or_else(|| bounds.rate("rate")) {
         Some(above) if parent != ROOT && !view.holds_scheduler(parent) => above,
-        _ => view.link.rate,
+        _ => view.most,
     };
     if settings.rate("ceil").is_some_and(|ceil| ceil > above) {
         let message = format!("`{name}` never has its ceil of {ceil}: what is above it has {above} at most");

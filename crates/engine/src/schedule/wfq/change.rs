@@ -159,11 +159,13 @@ impl Wfq {
         if before.urgent != urgent {
             if let Some(level) = before.urgent {
                 self.urgent[usize::from(level)].remove(self.now, slot);
-                self.urgent_waiting -= u32::from(before.waiting);
                 self.classes[slot as usize].places = 0;
                 if before.blocked {
                     self.classes[slot as usize].blocked = false;
+                    // It counts the class out of the low-latency ones as well.
                     self.wait(slot, false);
+                } else {
+                    self.urgent_waiting -= u32::from(before.waiting);
                 }
             } else {
                 self.unfile(slot);

@@ -252,6 +252,22 @@ impl MeterSpec {
         Some(Rate::bit_s(own.as_bit_s().saturating_add(last.as_bit_s())))
     }
 
+    /// The bytes that it lets through at once for certain, in their own bytes, if it drops some
+    /// packets ([`most`](MeterSpec::most)): what its smallest bucket holds. `None` if it drops none
+    /// or has no bucket.
+    pub fn at_once(&self) -> Option<u64> {
+        self.most()?;
+        let own = match self.profile {
+            Profile::All | Profile::Window { .. } => None,
+            Profile::Bucket { cbs, .. } | Profile::SingleRate { cbs, .. } => Some(cbs),
+            Profile::TwoRate { cbs, pbs, .. } => Some(cbs.min(pbs)),
+            Profile::Tspec { bytes, .. } => Some(bytes),
+        };
+        // Green packets may come to another meter.
+        let inside = self.next[0].as_ref().and_then(|inside| inside.at_once());
+        own.into_iter().chain(inside).min()
+    }
+
     /// A bound on the rate of a colour's packets that are let through.
     fn most_of(&self, colour: usize) -> Option<Rate> {
         match self.actions[colour] {

@@ -48,7 +48,9 @@ struct Interval<'a> {
 impl Interval<'_> {
     /// A counter's increase as a rate per second.
     fn rate(&self, of: impl Fn(&ClassStat) -> u64) -> f64 {
-        let grown = of(self.now).saturating_sub(self.had.map_or(0, of));
+        let (now, had) = (of(self.now), self.had.map_or(0, of));
+        // A class that was made anew, under the same name, has begun at 0.
+        let grown = now.checked_sub(had).unwrap_or(now);
         grown as f64 / (self.end - self.begin).max(1e-9)
     }
 
@@ -69,9 +71,13 @@ impl<'a> Link<'a> {
         self.stats.last().copied()
     }
 
-    /// The class at this place.
-    fn class(stat: &'a LinkStat, place: usize) -> Option<&'a ClassStat> {
-        stat.classes.get(place)
+    /// The class of this name, which at the end is at `place`. Where classes were removed or made
+    /// since, it was some places away.
+    fn class(stat: &'a LinkStat, place: usize, of: &ClassStat) -> Option<&'a ClassStat> {
+        let same = |class: &&ClassStat| class.name == of.name && class.parent.is_none() == of.parent.is_none();
+        let at = |place: Option<usize>| stat.classes.get(place?).filter(same);
+        let away = |away: usize| at(place.checked_sub(away)).or_else(|| at(place.checked_add(away)));
+        (0..=stat.classes.len().max(place)).find_map(away)
     }
 
     /// The intervals of a class. The one at the end is left out of the charts if it is much shorter
@@ -80,10 +86,11 @@ impl<'a> Link<'a> {
         let longest = self.stats.iter().map(|stat| stat.interval_ns).max().unwrap_or(0);
         let mut before: Option<&LinkStat> = None;
         let mut intervals = Vec::new();
+        let Some(of) = self.last().and_then(|last| last.classes.get(place)) else { return intervals };
         for stat in &self.stats {
-            let had = before.and_then(|stat| Link::class(stat, place));
+            let had = before.and_then(|stat| Link::class(stat, place, of));
             let short = stat.last && stat.interval_ns < longest / 4;
-            if let Some(now) = Link::class(stat, place).filter(|_| !short) {
+            if let Some(now) = Link::class(stat, place, of).filter(|_| !short) {
                 let begin = self.span.at(stat.at_ns.saturating_sub(stat.interval_ns));
                 intervals.push(Interval { begin, end: self.span.at(stat.at_ns), had, now });
             }

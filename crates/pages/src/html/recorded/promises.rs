@@ -134,6 +134,9 @@ fn left_out(all: usize, rows: usize, what: &str) -> Markup {
 
 /// The table of promises.
 pub fn section(link: &Link, judged: &[Judged], altered: Option<u64>) -> Markup {
+    if judged.is_empty() {
+        return html! { p { "The link has no classes, so no promise is judged." } "\n" };
+    }
     let bytes: Vec<u64> = judged.iter().map(|one| one.sum.wire).collect();
     let failed =
         |at: usize| judged.get(at).is_some_and(|one| one.guarantee == Verdict::Fail || one.delay == Verdict::Fail);

@@ -152,6 +152,9 @@ fn same_links(state: &State, links: &[Link], one: bool) -> Result<(), Fault> {
 /// Makes a change. If it has to be confirmed, it is first written to disk.
 pub fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fault> {
     let mut state = live.lock();
+    // Subscribers, reservations and rates that are still on their way from the worker before would
+    // not be counted, and then be refused or forgotten.
+    state.roster.all_there(time().now)?;
     if state.course.left().is_some() {
         let fault = Fault::refused("a change waits to be confirmed");
         return Err(fault.help("`altq confirm` keeps it, `altq rollback` takes it back"));
@@ -175,6 +178,8 @@ pub fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fa
         Some(_) if !rates.is_empty() => live.keep.ask(Ask::Rates { rates }).map(drop),
         _ => Ok(()),
     };
+    // Its time runs from here, as it does for the process that keeps it on disk.
+    let asked_at = time().boot;
     let number = match told.and_then(|()| live.keep.ask(begin)) {
         Ok(Answer::Done { number, .. }) => number,
         Ok(_) => {
@@ -198,7 +203,7 @@ pub fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fa
     };
     state.follow(text);
     if let Some(wait) = wait_ns {
-        state.course.wait(wait, guards, time().now);
+        state.course.wait(asked_at.saturating_add(wait), guards, time().now);
     }
     made.number = Some(number);
     match live.keep.ask(Ask::Made) {

@@ -29,13 +29,23 @@ impl Supervisor<'_> {
             Ask::Reverted { .. } => self.keeper.old().cloned(),
             _ => None,
         };
-        let (made, aborted) = (ask == Ask::Made, ask == Ask::Abort);
+        let (made, aborted, saved) = (ask == Ask::Made, ask == Ask::Abort, ask == Ask::Saved);
+        let confirmed = matches!(ask, Ask::Confirm { .. });
         let answer = self.keeper.ask(ask);
         if let (Some(begun), Answer::Done { .. }) = (begins, &answer) {
             self.begun = Some(begun);
         }
         if aborted {
             self.begun = None;
+        }
+        let Told { text, begun, .. } = &mut self.known.told;
+        if saved {
+            text.name.clone_from(&begun.path);
+            begun.file = Some(text.clone());
+        }
+        // Nothing else than what was asked for runs any more.
+        if saved || confirmed && matches!(answer, Answer::Done { .. }) {
+            begun.instead = None;
         }
         let runs = if made { self.begun.take() } else { old.map(|text| (text, false)) };
         if let Some(worker) = &self.worker {

@@ -143,6 +143,8 @@ impl Exact {
                 self.disable_leaf(*slot);
             }
             self.detach_leaf(*slot);
+            // Its branch is another one from now on, also if it gets the same number.
+            self.records.leaves[*slot as usize].start = 0;
         }
         self.lenders.clear(&mut self.records);
         self.calendars.clear();
