@@ -140,7 +140,7 @@ fn line_ends_stay_what_they_are() {
         Edit::AddRule { rule: rule.clone(), last: true },
         Edit::AddRule { rule, last: false },
         set("voice", "borrow"),
-        set("work", "no borrow share 45%"),
+        set("work", "no borrow share 55%"),
     ] {
         let after = edit(&crlf, "wan", &what).unwrap_or_else(|wrong| panic!("{what:?}: {wrong}"));
         assert_eq!(after, changed("wan", &what).replace('\n', "\r\n"), "{what:?}");
