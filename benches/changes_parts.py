@@ -1,15 +1,13 @@
-"""The parts of benches/changes about traffic: policies in a row, one rate among many, an hour of
-them."""
+"""The parts of benches/changes about traffic: policies in a row, and one rate among many."""
 import contextlib
 import itertools
 import os
-import pathlib
 import signal
 import time
 
-from changes_world import RATE, Changing, names, turning
+from changes_world import RATE, Changing, names, turning, unequal
 from paths_result import FULL, UDP_HEADERS, Part, interleaved, median, valid
-from paths_world import FIRST_COUNT, OVERHEAD, SECOND_COUNT, Failure, Lacks, Watch
+from paths_world import FIRST_COUNT, OVERHEAD, SECOND_COUNT, Failure, Lacks
 from service_parts import many, of
 from service_world import PLACES, Stream, bulk, gap
 
@@ -20,8 +18,6 @@ NUMBERED = 2000
 # What each of the two counted loads sends, in bit/s of Ethernet frames: less than their classes are
 # guaranteed under every policy.
 COUNTED = {FIRST_COUNT: 20_000_000, SECOND_COUNT: 10_000_000}
-# Growth of the memory held after five minutes.
-GROWTH = 0.01
 
 
 def chosen(arguments, usual=None):
@@ -44,18 +40,6 @@ def dropped(link, without):
     """Packets that altq says it has dropped, but for those of a class."""
     root, other = link["classes"][0], next(of for of in link["classes"] if of["name"] == without)
     return sum(root["dropped"].values()) - sum(other["dropped"].values()) + link["device"]["device_dropped"]
-
-
-def unequal(link):
-    """The classes whose packets do not add up. Sums of a class above others also have what classes
-    did that are gone."""
-    wrong = []
-    for found in link["classes"]:
-        lost = sum(found["dropped"].values())
-        if found["received_packets"] != found["sent_packets"] + lost + found["backlog_packets"]:
-            wrong.append(f"{found['name']}: {found['received_packets']} received are not {found['sent_packets']} sent, "
-                         f"{lost} dropped and {found['backlog_packets']} waiting")
-    return wrong
 
 
 def passing(world, path, count):
@@ -206,79 +190,4 @@ def rate(world, arguments):
                           "after the start.")
     part.notes.append("A request takes a policy of at most 1 MiB; a longer one is read from its file at SIGHUP "
                       "(docs/apply.md).")
-    return part
-
-
-def resident(pid):
-    """Bytes of memory of a process."""
-    return int(pathlib.Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
-
-
-def soak(world, arguments):
-    length = arguments.soak
-    part = Part("soak", f"{length:g} s at 200 Mbit/s, and a policy every ten seconds",
-                ["path", "process", "MB early", "MB at the end", "growth", "wanted", "policies", "lost", "of"])
-    paths, early = chosen(arguments), (300 if length >= 600 else length / 5)
-    # Each path's datagrams have a port of their own.
-    ports, payload = {"nfqueue": FIRST_COUNT, "bridge": SECOND_COUNT}, FULL - UDP_HEADERS[4]
-    running, memory, loads, workers, counts = {}, {}, {}, {}, dict.fromkeys(paths, 0)
-    wrong = {path: [] for path in paths}
-    with contextlib.ExitStack() as stack, Watch() as watch:
-        before = still(world, ports.values())
-        for path in paths:
-            service = running[path] = Changing(world, path, turning(path, 0))
-            service.start()
-            stack.callback(service.end)
-            loads[path] = world.flood("a", world.to(path), ports[path], payload,
-                                      0.9 * RATE / 8 / (FULL + OVERHEAD), length + 600)
-            stack.callback(world.drop, loads[path])
-            workers[path] = service.worker()
-        begun, number, over_time = time.monotonic(), 0, {path: [] for path in paths}
-        while (passed := time.monotonic() - begun) < length:
-            if passed >= early and not memory:
-                for path in paths:
-                    memory[path] = [[resident(pid) for pid in (running[path].process.pid, workers[path])]]
-            if passed >= (number + 1) * 10:
-                number += 1
-                for path, service in running.items() if number % 6 == 0 else ():
-                    over_time[path].append([round(passed), resident(service.process.pid)])
-                for path, service in running.items():
-                    try:
-                        service.apply(turning(path, number))
-                        counts[path] += 1
-                    except Failure as error:
-                        wrong[path].append(str(error))
-            time.sleep(0.1)
-        for path, service in running.items():
-            if service.worker() != workers[path] or service.state() != "shaping":
-                wrong[path].append(f"another worker runs than at the start, or it is {service.state()}")
-                # Why, in altq's own words.
-                wrong[path] += [line for line in service.log.read_text().splitlines() if "worker" in line][-5:]
-                workers[path] = service.worker()
-            found = [resident(pid) for pid in (service.process.pid, workers[path])]
-            memory.setdefault(path, [found]).append(found)
-        sent = {}
-        for path, load in loads.items():
-            load.terminate()
-            sent[path] = world.sent(load)[0]
-        now = still(world, ports.values())
-        time.sleep(1)
-        links = {path: service.link() for path, service in running.items()}
-    for path in paths:
-        lost = sent[path] - (now[ports[path]] - before[ports[path]])
-        accounted, wrongs = dropped(links[path], "second"), wrong[path] + unequal(links[path])
-        if lost > accounted:
-            wrongs.append(f"{lost} datagrams were lost, and altq has dropped {accounted}")
-        for at, process in enumerate(("supervisor", "worker")):
-            first, final = (values[at] for values in memory[path])
-            growth = final / first - 1
-            part.row(path, process, f"{first / 1e6:.2f}", f"{final / 1e6:.2f}", f"{growth:+.2%}", f"{GROWTH:.0%}",
-                     counts[path], lost, sent[path],
-                     verdict="held" if growth <= GROWTH and not wrongs and not lost else "missed")
-        part.notes += [f"{path}: {text}" for text in wrongs]
-        part.runs.append({"choice": path, "why": [], "memory": memory[path],
-                          "supervisor_over_time": over_time[path], "policies": counts[path], "lost": lost,
-                          "sent": sent[path], "wrong": wrongs, "stat": links[path]})
-    part.notes.append(f"early: after {early:g} s. lost: datagrams, wanted: none.")
-    part.notes += [f"the host did not keep time: {why}" for why in watch.why]
     return part

@@ -139,6 +139,18 @@ class Changing(Service):
         return found["links"][0]
 
 
+def unequal(link):
+    """The classes whose packets do not add up. Sums of a class above others also have what classes
+    did that are gone."""
+    wrong = []
+    for found in link["classes"]:
+        lost = sum(found["dropped"].values())
+        if found["received_packets"] != found["sent_packets"] + lost + found["backlog_packets"]:
+            wrong.append(f"{found['name']}: {found['received_packets']} received are not {found['sent_packets']} sent, "
+                         f"{lost} dropped and {found['backlog_packets']} waiting")
+    return wrong
+
+
 def strace(service, log, options):
     """Begins to watch calls of the supervisor, which is attached to when this returns."""
     words = ["strace", "-y", "-o", str(log), "-p", str(service.process.pid), *options]

@@ -116,9 +116,10 @@ fn table(field: Field) -> &'static [(&'static str, u32)] {
     }
 }
 
-/// The value that a name stands for in a field; `None` if the field has no such name.
+/// The value that a name stands for in a field; `None` if the field has no such name. `EF` and
+/// `TCP`, as RFCs write them, are the same names as `ef` and `tcp`.
 pub fn value(field: Field, name: &str) -> Option<u32> {
-    table(field).iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    table(field).iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
 
 /// The name of a value in a field: the first, where it has several.

@@ -59,6 +59,11 @@ impl Packet {
                 findings.push(Diagnostic::error("unknown-word", span, message).help(help));
                 continue;
             };
+            if value.split_once(',').is_some_and(|(_, rest)| rest.contains('=')) {
+                let error = Diagnostic::error("bad-value", span, "fields have spaces between them, not commas");
+                findings.push(error.help(word.replace(',', " ")));
+                continue;
+            }
             if seen.contains(&key) {
                 findings.push(Diagnostic::error("duplicate", span, format!("`{}` is given twice", short(key))));
                 continue;
@@ -258,7 +263,7 @@ mod tests {
             match interface eth7 -> a  match length 1-9 dscp ef port 53 -> a }";
         let policy = parse_str(text, "p.altq", Language::Native).unwrap();
         let link = &policy.links[0];
-        let packet = read("src=10.1.2.3 dst=192.0.2.1 proto=tcp sport=40000 dport=http dscp=ef ecn=ce").unwrap();
+        let packet = read("src=10.1.2.3 dst=192.0.2.1 proto=tcp sport=40000 dport=http dscp=EF ecn=ce").unwrap();
         let key = packet.key(link);
         assert_eq!((key.family, key.src, key.dst, key.proto), (4, 0x0a01_0203, 0xc000_0201, 6));
         assert_eq!((key.sport(), key.dport(), key.tos, key.vlan()), (Some(40000), Some(80), 46 << 2 | 3, None));
@@ -282,6 +287,7 @@ mod tests {
             ("", "1:1: the packet has no field; as in"),
             ("src=1.2.3.4 dst=1.2.3.5 dprt=80", "1:25: a packet has no `dprt`; did you mean `dport`?"),
             ("src=1.2.3.4 dst=1.2.3.5 tcp", "1:25: `tcp` is no `key=value`"),
+            ("src=1.2.3.4,dst=1.2.3.5", "1:1: fields have spaces between them, not commas"),
             ("src=1.2.3.4", "1:1: a packet has both addresses"),
             ("src=1.2.3.4 dst=::1", "1:13: one address is of IPv4"),
             ("src=1.2.3.4 src=1.2.3.5", "1:13: `src` is given twice"),
