@@ -39,10 +39,10 @@ fn a_supervisor_sees_what_was_changed_behind_its_back() {
     sh("ip link set dev a txqueuelen 1000");
     until("it is as before", LOOK, || running.drift(0).len() == 1 && running.drift(1).len() == 1);
     let (missing, front) = if rules(&world).contains("table inet altq-out-a") {
-        sh("nft flush chain inet altq-out-a hold; nft add table inet ids; \
+        sh("nft flush chain inet altq-out-a behind; nft add table inet ids; \
             nft add chain inet ids c '{ type filter hook prerouting priority -200; }'; \
             nft add rule inet ids c queue num 5 bypass");
-        ("oifname \"a\" queue", "table inet ids, chain c, queues packets before altq does")
+        ("jump write", "table inet ids, chain c, queues packets before altq does")
     } else {
         sh("iptables -w -t mangle -D FORWARD -o a -j altq-out-a; \
             iptables -w -t mangle -I PREROUTING -j NFQUEUE --queue-num 5 --queue-bypass");
@@ -78,6 +78,51 @@ fn a_supervisor_sees_what_was_changed_behind_its_back() {
         });
     }
     running.end();
+}
+
+/// Packets pass unshaped until then, and `status` says so. At the end nothing is left.
+#[test]
+fn rules_that_another_program_takes_away_are_set_again() {
+    let Some(world) = world() else { return };
+    for (name, options) in [("drift-again", &["--supervise", "--user", "nobody"][..]), ("drift-again-alone", &[])] {
+        let Some(running) = Running::start(&world, name, ONE, options) else { return };
+        let sh = |command: &str| said(&world, "sh", &["-c", command]);
+        // The files come last in a look: with what is seen of them, the first look is over.
+        std::fs::write(running.folder.join("p.altq"), ONE.to_owned() + "\n# edited\n").unwrap();
+        differs(&running, 0, &["p.altq is another one"]);
+        // Chains may be listed in another order.
+        let listed = || {
+            let mut lines: Vec<String> = rules(&world).lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let before = listed();
+        let flush = if before.iter().any(|line| line.starts_with("table inet altq-out-a")) {
+            ["nft flush ruleset", "nft flush chain inet altq-out-a hold; nft flush chain inet altq-in-a hold"]
+        } else {
+            let both = |options: &str| format!("iptables -w -t mangle {options}; ip6tables -w -t mangle {options}");
+            [&*format!("{}; {}", both("-F"), both("-X")), &*both("-F")].map(|command| &*command.to_owned().leak())
+        };
+        // Without a supervisor the thread is the same.
+        for command in &flush[..if options.is_empty() { 1 } else { 2 }] {
+            sh(command);
+            assert_ne!(listed(), before, "{command}");
+            until(command, 2 * LOOK, || listed() == before);
+            until("it says so", LOOK, || running.ask(&["status"]).status.code() == Some(0));
+            let log = running.log();
+            for words in [
+                "link up: packets pass unshaped: the rules that hand what leaves by a to altq are gone; altq",
+                "link down: packets pass unshaped: the rules that hand what comes in at a",
+                "link up: packets are shaped again",
+                "link down: packets are shaped again",
+            ] {
+                assert!(log.contains(words), "{command}: {words}: {log}");
+            }
+            std::fs::write(running.folder.join("log"), "").unwrap();
+        }
+        running.end();
+        assert!(!rules(&world).contains("altq"), "{}", rules(&world));
+    }
 }
 
 #[test]

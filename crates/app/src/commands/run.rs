@@ -327,7 +327,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let stop = running.stopper();
     if args.worker.is_none() && socket.is_some() {
-        live.watch(&policy, &links).context("no thread can be started")?;
+        live.watch(&policy, &links, args.fail.fail()).context("no thread can be started")?;
     }
     let answering = socket.as_ref().map(|socket| listen::answer(socket, live.clone(), wire.clone(), &stop));
     let answering = answering.transpose().context("the control socket cannot be used")?;
@@ -355,6 +355,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         manager.tell("STOPPING=1");
     }
     drop(answering);
+    // Rules that the loops take away stay away.
+    live.rest();
     running.stop();
     if let Err(error) = running.wait().and_then(|()| args.fail.lift(&links, args.worker.is_some())) {
         eprintln!("altq run: {error}");

@@ -3,17 +3,23 @@
 //! compared by [`kernel::drifted`](crate::kernel::drifted).
 //!
 //! Everything is read from outside, by programs and from tables in /proc. No loop is asked.
+//!
+//! Rules that another program has taken away, as one that loads a firewall anew does, are set again
+//! ([`Drift::mend`]).
 
+mod gone;
 mod rules;
 
 use std::collections::BTreeMap;
 
 use altq_config::{Device, Link, Path};
 
+use crate::nfqueue::dscps;
 use crate::nfqueue::edge::QUEUES_TABLE;
-use crate::nfqueue::steer::{self, Ruleset};
+use crate::nfqueue::steer::{self, Fail, Firewall, Ruleset, Steer};
 use crate::sys::interface::Interface;
 use crate::sys::table::Table;
+use gone::Gone;
 
 /// The end of each sentence which says that packets of a link pass unshaped while its loop runs. By
 /// it `altq run` tells such a link from one that only differs.
@@ -22,9 +28,26 @@ pub const UNSHAPED: &str = ", so it passes unshaped";
 /// Compares later states of the host with the first one.
 #[derive(Debug, Default)]
 pub struct Drift {
-    /// By interface and direction: the lines of the rules, and the queue.
-    set_up: BTreeMap<(String, bool), (Vec<String>, Option<Queue>)>,
+    /// What rules that are set again do while nobody listens.
+    fail: Fail,
+    /// By interface and direction: what was set up.
+    set_up: BTreeMap<(String, bool), SetUp>,
+    /// Of these rules, those that are gone, or were.
+    gone: BTreeMap<(String, bool), Gone>,
     devices: BTreeMap<String, Settings>,
+}
+
+/// The rules and the queue of an interface as they were first seen.
+#[derive(Debug)]
+struct SetUp {
+    /// The link's name.
+    link: String,
+    /// The lines of the rules, as they are listed.
+    lines: Vec<String>,
+    by: Firewall,
+    queue: Option<Queue>,
+    /// What the rules do; `None` if no queue was found in them.
+    steer: Option<Steer>,
 }
 
 /// What the kernel shows about a queue, without counters.
@@ -46,10 +69,16 @@ struct Settings {
 }
 
 impl Drift {
+    /// `fail`: what rules that are set again do while nobody listens.
+    pub fn new(fail: Fail) -> Drift {
+        Drift { fail, ..Drift::default() }
+    }
+
     /// Takes the rules and queues that the next look finds as the wanted ones, because another
     /// process has set them up. The wanted settings of devices stay.
     pub fn begin_again(&mut self) {
         self.set_up.clear();
+        self.gone.clear();
     }
 
     /// Reads the state of the host, in the network namespace of the calling thread. Returns by link
@@ -63,7 +92,7 @@ impl Drift {
             match &link.device {
                 Some(Device::Interface { name, ingress }) => {
                     if link.path() == Some(Path::Nfqueue) {
-                        self.steered(name, *ingress, &ruleset, &queues, &mut lines);
+                        self.steered(link, name, *ingress, &ruleset, &queues, &mut lines);
                     }
                     self.device(name, &mut lines);
                 }
@@ -76,19 +105,47 @@ impl Drift {
     }
 
     /// The differences in the rules and the queue of an interface.
-    fn steered(&mut self, name: &str, ingress: bool, ruleset: &Ruleset, queues: &str, lines: &mut Vec<String>) {
+    fn steered(
+        &mut self,
+        link: &Link,
+        name: &str,
+        ingress: bool,
+        ruleset: &Ruleset,
+        queues: &str,
+        lines: &mut Vec<String>,
+    ) {
         let what = if ingress { format!("what comes in at {name}") } else { format!("what leaves by {name}") };
-        let Some((own, by)) = ruleset.of(name, ingress) else {
+        let key = (name.to_owned(), ingress);
+        let found = ruleset.of(name, ingress).map(|(own, by)| (rules::queue_of(&own), own, by));
+        // Chains may still be there, without a rule that hands anything over.
+        let handed = self.set_up.get(&key).is_some_and(|first| first.steer.is_some());
+        let Some((number, own, by)) = found.filter(|(number, ..)| number.is_some() || !handed) else {
             lines.push(format!("the rules that hand {what} to altq are gone{UNSHAPED}"));
+            self.gone.entry(key).or_default().gone();
             return;
         };
-        let number = rules::queue_of(&own);
+        if self.gone.get_mut(&key).is_some_and(Gone::there) {
+            self.gone.remove(&key);
+        }
         let queue = number.and_then(|number| queue(queues, number));
-        let first = self.set_up.entry((name.to_owned(), ingress)).or_insert_with(|| (own.clone(), queue));
-        if let Some(difference) = rules::difference(&first.0, &own) {
+        let first = self.set_up.entry(key).or_insert_with(|| SetUp {
+            link: link.name.clone(),
+            lines: own.clone(),
+            by,
+            queue,
+            steer: number.map(|queue| Steer {
+                interface: name.to_owned(),
+                ingress,
+                port: rules::of_port(&own),
+                queue,
+                dscp: dscps(link),
+                fail: self.fail.clone(),
+            }),
+        });
+        if let Some(difference) = rules::difference(&first.lines, &own) {
             lines.push(format!("the rules for {what} were changed: {difference}"));
         }
-        match (number, first.1, queue) {
+        match (number, first.queue, queue) {
             (Some(number), Some(_), None) => {
                 lines.push(format!("nobody listens at queue {number}, to which {what} goes"))
             }
@@ -103,6 +160,38 @@ impl Drift {
         }
         lines.extend(ruleset.in_front(name, ingress, by));
         lines.extend(ruleset.flow_tables(name));
+    }
+
+    /// True if the next look should come soon: rules are gone, or were just set again.
+    pub fn is_urgent(&self) -> bool {
+        self.gone.values().any(Gone::is_urgent)
+    }
+
+    /// Sets rules again that were gone at two looks in a row, or later if they go again and again.
+    /// Only where a process still listens at the queue: it removes them when it ends. Returns what
+    /// went wrong, a sentence for each link.
+    pub fn mend(&mut self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (key, gone) in &mut self.gone {
+            let Some(first) = self.set_up.get(key) else { continue };
+            let Some(steer) = first.steer.as_ref().filter(|_| gone.is_due()) else { continue };
+            let listens =
+                || first.queue.is_some() && queue(&Table::open(QUEUES_TABLE).read(), steer.queue) == first.queue;
+            if !listens() {
+                continue;
+            }
+            gone.tried();
+            let mut done = steer::set_again(steer, first.by);
+            // Whoever listened may have ended meanwhile, and have removed the rules before they were
+            // set. Rules that hold packets back are to stay then.
+            if !listens() && !steer.fail.is_closed() {
+                done = done.and(steer::unset(steer, first.by));
+            }
+            if let Err(error) = done {
+                wrong.push(format!("link {}: the rules cannot be set again: {error}", first.link));
+            }
+        }
+        wrong
     }
 
     /// The differences in a device.

@@ -10,6 +10,11 @@ pub fn queue_of(lines: &[String]) -> Option<u16> {
     })
 }
 
+/// True if the rules are for a port of a bridge.
+pub fn of_port(lines: &[String]) -> bool {
+    lines.iter().any(|line| line.starts_with("table bridge ") || line.contains("--physdev-"))
+}
+
 /// Names the first line that is missing or new, or says that the order has changed. `None` if all
 /// lines are as before.
 pub fn difference(before: &[String], now: &[String]) -> Option<String> {

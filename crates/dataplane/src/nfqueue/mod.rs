@@ -186,7 +186,7 @@ fn bytes(link: &Link) -> u64 {
 
 /// Every DSCP that a meter of the link may write, which are the numbers among its words, and 0
 /// where a queue clears it.
-fn dscps(link: &Link) -> Vec<u8> {
+pub(crate) fn dscps(link: &Link) -> Vec<u8> {
     let words = link.spec.classes.iter().flat_map(|class| class.settings.iter());
     let mut found: Vec<u8> = words
         .filter(|(word, _)| word.starts_with("meter "))

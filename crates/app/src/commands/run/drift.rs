@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use altq_config::{Link, Policy};
 use altq_control::client::Client;
 use altq_control::request::Differs;
+use altq_dataplane::Fail;
 use altq_dataplane::drift::{Drift, UNSHAPED};
 use serde::Serialize;
 
@@ -29,6 +30,9 @@ const FILE: &str = "\u{1}file ";
 
 /// Time between two checks.
 const EVERY: Duration = Duration::from_secs(5);
+
+/// The same while rules are gone, and after they were set again.
+const SOON: Duration = Duration::from_millis(500);
 
 /// If a file has not changed for so long, its next change will change its times.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -79,7 +83,7 @@ impl Latest {
             // Once may be a program that has failed to list the rules.
             let twice = self.found.get(name).and_then(why).is_some();
             if let Some(reason) = why(lines).filter(|_| twice && !self.unshaped.contains_key(name)) {
-                said.push(format!("link {name}: packets pass unshaped: {reason}; a new start of altq sets them again"));
+                said.push(format!("link {name}: packets pass unshaped: {reason}; altq sets them again"));
                 self.unshaped.insert(name.clone(), Unshaped { since: Instant::now(), reason });
             }
         }
@@ -178,14 +182,15 @@ pub fn files(policy: &Policy) -> Files {
 }
 
 impl Watch {
-    /// Starts the thread, which calls `tell` after each check.
+    /// Starts the thread, which calls `tell` after each check, and sets rules again that another
+    /// program has taken away. `fail`: what they do while nobody listens.
     ///
     /// # Errors
     /// That of starting a thread.
-    pub fn start(tell: impl FnMut(Found) + Send + 'static) -> io::Result<Watch> {
+    pub fn start(fail: Fail, tell: impl FnMut(Found) + Send + 'static) -> io::Result<Watch> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let watch = Watch(shared.clone());
-        std::thread::Builder::new().name("altq drift".to_owned()).spawn(move || shared.run(tell))?;
+        std::thread::Builder::new().name("altq drift".to_owned()).spawn(move || shared.run(Drift::new(fail), tell))?;
         Ok(watch)
     }
 
@@ -193,13 +198,13 @@ impl Watch {
     ///
     /// # Errors
     /// Those of [`start`](Watch::start).
-    pub fn telling(socket: &Path) -> io::Result<Watch> {
+    pub fn telling(socket: &Path, fail: Fail) -> io::Result<Watch> {
         #[derive(Serialize)]
         struct Fields {
             links: Vec<Differs>,
         }
         let path = socket.to_owned();
-        Watch::start(move |found| {
+        Watch::start(fail, move |found| {
             let links = found.into_iter().map(|(link, drift)| Differs { link, drift }).collect();
             // If the worker has ended meanwhile, that is reported elsewhere.
             let _ = Client::connect(&path).and_then(|mut client| client.ask("drift.tell", &Fields { links }));
@@ -245,8 +250,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn run(&self, mut tell: impl FnMut(Found)) {
-        let (mut drift, mut seen, mut last) = (Drift::default(), Seen::default(), 0);
+    fn run(&self, mut drift: Drift, mut tell: impl FnMut(Found)) {
+        let (mut seen, mut last) = (Seen::default(), 0);
         loop {
             let (asked, turn, anew) = {
                 let waits = |state: &mut State| state.asked.is_none() && !state.over;
@@ -272,7 +277,13 @@ impl Shared {
                 tell(found);
             }
             let same = |state: &mut State| state.turn == turn && !state.over;
-            let _ = self.changed.wait_timeout_while(self.lock(), EVERY, same);
+            let mut state = self.lock();
+            // Whoever ends altq waits for this lock before it takes the rules away.
+            let wrong = if same(&mut state) { drift.mend() } else { Vec::new() };
+            drop(state);
+            wrong.iter().for_each(|line| eprintln!("altq run: {line}"));
+            let wait = if drift.is_urgent() { SOON } else { EVERY };
+            let _ = self.changed.wait_timeout_while(self.lock(), wait, same);
         }
     }
 }
@@ -403,7 +414,7 @@ mod tests {
         };
         let first = policy(text);
         let (send, found) = mpsc::channel();
-        let watch = Watch::start(move |found| _ = send.send(found)).unwrap();
+        let watch = Watch::start(Fail::Open, move |found| _ = send.send(found)).unwrap();
         let next = |runs: &Files| {
             let mut latest = Latest::default();
             latest.take(found.recv_timeout(Duration::from_secs(60)).unwrap());

@@ -17,7 +17,7 @@ use altq_dataplane::kernel::Done;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::tap::{Tapping, Wanted};
-use altq_dataplane::{Error as LinkError, Reach};
+use altq_dataplane::{Error as LinkError, Fail, Reach};
 use altq_engine::spec::SpecError;
 use altq_engine::units::Nanos;
 
@@ -103,19 +103,27 @@ impl Live {
         Ok(Live { state: Mutex::new(state), reach, tuning, since, seen, watch, keep, only, watches, monitors })
     }
 
-    /// Starts a thread that checks what differs from the policy.
+    /// Starts a thread that checks what differs from the policy. `fail`: what rules do while nobody
+    /// listens.
     ///
     /// # Errors
     /// That of starting it.
-    pub fn watch(&self, policy: &Policy, links: &[&Link]) -> io::Result<()> {
+    pub fn watch(&self, policy: &Policy, links: &[&Link], fail: Fail) -> io::Result<()> {
         if self.watch.get().is_none() {
             let seen = self.seen.clone();
             let tell = move |found| see(&seen, found);
-            let watch = Watch::start(tell)?;
+            let watch = Watch::start(fail, tell)?;
             watch.shapes(&drift::files(policy), links.iter().copied());
             let _ = self.watch.set(watch);
         }
         Ok(())
+    }
+
+    /// Nothing is checked any more, and no rules are set again.
+    pub fn rest(&self) {
+        if let Some(watch) = self.watch.get() {
+            watch.rests();
+        }
     }
 
     /// From now on the links follow a policy of these files.

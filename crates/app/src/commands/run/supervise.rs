@@ -182,7 +182,7 @@ pub fn supervise(
         bypass: None,
         standby: None,
         manager: Manager::of_environment(),
-        drift: socket.and_then(Opened::path).map(drift::Watch::telling).transpose()?,
+        drift: socket.and_then(Opened::path).map(|path| drift::Watch::telling(path, args.fail.fail())).transpose()?,
         history: history(args.history),
     };
     let exit = supervisor.run(&ending, &hangup);

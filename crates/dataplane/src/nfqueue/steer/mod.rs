@@ -154,6 +154,29 @@ impl Drop for Steering {
     }
 }
 
+/// Sets rules again that another program has removed, in the network namespace of the calling
+/// thread. The process that shapes the link removes them when it ends, as if it had set them.
+///
+/// # Errors
+/// What the firewall's program says.
+pub(crate) fn set_again(steer: &Steer, by: Firewall) -> Result<(), String> {
+    match by {
+        Firewall::Nft => nft::set(steer),
+        Firewall::Iptables => iptables::set(steer),
+    }
+}
+
+/// Removes what [`set_again`] has set.
+///
+/// # Errors
+/// What the firewall's program says.
+pub(crate) fn unset(steer: &Steer, by: Firewall) -> Result<(), String> {
+    match by {
+        Firewall::Nft => nft::remove(steer),
+        Firewall::Iptables => iptables::remove(steer),
+    }
+}
+
 /// Removes the rules that a killed process has left for an interface and direction, if any, in the
 /// network namespace of the calling thread.
 ///
