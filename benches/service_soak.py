@@ -10,6 +10,9 @@ from paths_result import FULL, UDP_HEADERS, Part
 from paths_world import FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, Failure, Watch, end
 from service_world import PLACES, Socket
 
+# The history fills for six hours, up to what --history says. This much is full in five minutes, so
+# that whatever else grows is seen.
+HISTORY = "400kbytes"
 # Growth of the memory held after five minutes.
 GROWTH = 0.01
 # Each path's datagrams have a port of their own.
@@ -32,7 +35,7 @@ class Soaked:
 
     def __init__(self, world, path, length, stack):
         self.world, self.path = world, path
-        self.service = Changing(world, path, turning(path, 0))
+        self.service = Changing(world, path, turning(path, 0), ["--history", HISTORY])
         self.answers, self.policies, self.refused, self.wrong, self.over_time = 0, 0, 0, [], []
         self.early = self.final = None
         self.service.start()

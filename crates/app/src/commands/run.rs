@@ -190,13 +190,13 @@ fn patience(word: &str) -> Result<Nanos, String> {
 
 /// The range of the memory for the history, in bytes. Five minutes of 10,000 busy classes take 60
 /// MB.
-const HISTORY: std::ops::RangeInclusive<u64> = 1_000_000..=4_000_000_000;
+const HISTORY: std::ops::RangeInclusive<u64> = 100_000..=4_000_000_000;
 
 fn history(word: &str) -> Result<u64, String> {
     match literal::size(word)? {
         0 => Ok(0),
         size if HISTORY.contains(&size) => Ok(size),
-        _ => Err("1Mbytes to 4000Mbytes, or 0".into()),
+        _ => Err("100kbytes to 4000Mbytes, or 0".into()),
     }
 }
 

@@ -324,9 +324,11 @@ impl Supervisor<'_> {
         if !self.args.unconfined {
             // A confined worker can open no files. Without these settings some C libraries read the
             // number of processors from a file, and /proc/sys/vm/overcommit_memory when a thread's
-            // arena shrinks (with this threshold none ever does). Backtraces are read from files as
+            // arena shrinks (with this threshold none ever does). So each arena keeps what its
+            // largest work took, and with several of them memory grows until all have had that:
+            // there is one. Loops do not allocate for packets. Backtraces are read from files as
             // well.
-            command.env("MALLOC_ARENA_MAX", "8").env("MALLOC_TRIM_THRESHOLD_", "1073741824");
+            command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "1073741824");
             command.env("RUST_BACKTRACE", "0");
         }
         // A terminal's Ctrl-C must reach only the supervisor, which asks the worker to end.
