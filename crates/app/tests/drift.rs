@@ -81,10 +81,13 @@ fn a_supervisor_sees_what_was_changed_behind_its_back() {
 }
 
 /// Packets pass unshaped until then, and `status` says so. At the end nothing is left.
+/// Another worker would have another queue, and so other rules.
 #[test]
 fn rules_that_another_program_takes_away_are_set_again() {
     let Some(world) = world() else { return };
-    for (name, options) in [("drift-again", &["--supervise", "--user", "nobody"][..]), ("drift-again-alone", &[])] {
+    for (name, options) in
+        [("drift-again", &["--supervise", "--user", "nobody", "--watchdog", "10s"][..]), ("drift-again-alone", &[])]
+    {
         let Some(running) = Running::start(&world, name, ONE, options) else { return };
         let sh = |command: &str| said(&world, "sh", &["-c", command]);
         // The files come last in a look: with what is seen of them, the first look is over.
