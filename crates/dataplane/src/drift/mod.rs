@@ -175,8 +175,10 @@ impl Drift {
         for (key, gone) in &mut self.gone {
             let Some(first) = self.set_up.get(key) else { continue };
             let Some(steer) = first.steer.as_ref().filter(|_| gone.is_due()) else { continue };
-            let listens =
-                || first.queue.is_some() && queue(&Table::open(QUEUES_TABLE).read(), steer.queue) == first.queue;
+            let listens = || {
+                let now = queue(&Table::open(QUEUES_TABLE).read(), steer.queue);
+                first.queue.is_some() && now == first.queue
+            };
             if !listens() {
                 continue;
             }
