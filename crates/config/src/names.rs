@@ -116,10 +116,13 @@ fn table(field: Field) -> &'static [(&'static str, u32)] {
     }
 }
 
-/// The value that a name stands for in a field; `None` if the field has no such name. `EF` and
-/// `TCP`, as RFCs write them, are the same names as `ef` and `tcp`.
+/// The value that a name stands for in a field; `None` if the field has no such name. DSCPs
+/// may be in capitals, as RFCs write them: `EF` is `ef`.
 pub fn value(field: Field, name: &str) -> Option<u32> {
-    table(field).iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    table(field)
+        .iter()
+        .find(|(known, _)| *known == name || field == Field::Dscp && known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| *value)
 }
 
 /// The name of a value in a field: the first, where it has several.

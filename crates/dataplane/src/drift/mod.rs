@@ -184,8 +184,8 @@ impl Drift {
             }
             gone.tried();
             let mut done = steer::set_again(steer, first.by);
-            // Whoever listened may have ended meanwhile, and have removed the rules before they were
-            // set. Rules that hold packets back are to stay then.
+            // Whoever listened may have ended meanwhile, and have removed the rules before they
+            // were set. Rules that hold packets back are to stay then.
             if !listens() && !steer.fail.is_closed() {
                 done = done.and(steer::unset(steer, first.by));
             }
