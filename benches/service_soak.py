@@ -36,7 +36,7 @@ class Soaked:
     def __init__(self, world, path, length, stack):
         self.world, self.path = world, path
         self.service = Changing(world, path, turning(path, 0), ["--history", HISTORY])
-        self.answers, self.policies, self.refused, self.wrong, self.over_time = 0, 0, 0, [], []
+        self.answers, self.policies, self.refused, self.wrong, self.over_time = 0, 0, [], [], []
         self.early = self.final = None
         self.service.start()
         stack.callback(self.service.end)
@@ -63,10 +63,10 @@ class Soaked:
     def ask(self):
         """A client's question. What it counts has to add up."""
         connection = Socket(self.service.socket)
-        found = connection.ask(op="stat")
+        reply = connection.reply(op="stat")
         connection.close()
-        if not found:
-            self.refused += 1
+        if not (found := reply.get("result")):
+            self.refused.append(str(reply.get("error")))
             return
         self.answers += 1
         self.wrong += unequal(found["links"][0])[:3]
@@ -146,8 +146,9 @@ def soak(world, arguments):
                      len(soaked.wrong),
                      verdict="held" if growth <= GROWTH and not soaked.wrong and not soaked.refused else "missed")
         part.notes += [f"{soaked.path}: {text}" for text in soaked.wrong[:10]]
-        part.notes.append(f"{soaked.path}: TCP carried {rate / 1e6:.1f} Mbit/s; {soaked.refused} questions were "
+        part.notes.append(f"{soaked.path}: TCP carried {rate / 1e6:.1f} Mbit/s; {len(soaked.refused)} questions were "
                           "refused.")
+        part.notes += [f"{soaked.path}: refused: {text}" for text in dict.fromkeys(soaked.refused)]
         part.runs.append({"choice": soaked.path, "why": [], "early": soaked.early, "final": soaked.final,
                           "over_time": soaked.over_time, "answers": soaked.answers, "policies": soaked.policies,
                           "tcp_bit_s": rate, "wrong": soaked.wrong})

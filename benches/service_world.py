@@ -31,6 +31,10 @@ class Socket:
 
     def ask(self, **request):
         """The result of a request; `None` if it is answered with an error."""
+        return self.reply(**request).get("result")
+
+    def reply(self, **request):
+        """The reply to a request."""
         self.connection.sendall(json.dumps(request).encode() + b"\n")
         while b"\n" not in self.rest:
             more = self.connection.recv(1 << 20)
@@ -38,7 +42,7 @@ class Socket:
                 raise OSError("the control socket was closed")
             self.rest += more
         line, _, self.rest = self.rest.partition(b"\n")
-        return json.loads(line).get("result")
+        return json.loads(line)
 
     def close(self):
         self.connection.close()

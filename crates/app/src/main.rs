@@ -4,6 +4,8 @@
 mod say;
 
 #[cfg(feature = "experiments")]
+mod captured;
+#[cfg(feature = "experiments")]
 mod case_result;
 #[cfg(feature = "experiments")]
 mod chosen;

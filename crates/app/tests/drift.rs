@@ -103,9 +103,10 @@ fn rules_that_another_program_takes_away_are_set_again() {
         let before = listed();
         let flush = if before.iter().any(|line| line.starts_with("table inet altq-out-a")) {
             ["nft flush ruleset", "nft flush chain inet altq-out-a hold; nft flush chain inet altq-in-a hold"]
+                .map(str::to_owned)
         } else {
             let both = |options: &str| format!("iptables -w -t mangle {options}; ip6tables -w -t mangle {options}");
-            [&*format!("{}; {}", both("-F"), both("-X")), &*both("-F")].map(|command| &*command.to_owned().leak())
+            [format!("{}; {}", both("-F"), both("-X")), both("-F")]
         };
         // Without a supervisor the thread is the same.
         for command in &flush[..if options.is_empty() { 1 } else { 2 }] {
@@ -115,7 +116,9 @@ fn rules_that_another_program_takes_away_are_set_again() {
             until("it says so", LOOK, || running.ask(&["status"]).status.code() == Some(0));
             let log = running.log();
             for words in [
-                "link up: packets pass unshaped: the rules that hand what leaves by a to altq are gone; altq",
+                "link up: packets pass unshaped: the rules that hand what leaves by a to altq are gone",
+                "the rules for what leaves by a are set again",
+                "the rules for what comes in at a are set again",
                 "link down: packets pass unshaped: the rules that hand what comes in at a",
                 "link up: packets are shaped again",
                 "link down: packets are shaped again",

@@ -7,6 +7,8 @@ use altq_config::diagnostic::Sources;
 use altq_config::explain::{Explained, Explainer, Place};
 use altq_config::{Link, Packet, Policy};
 
+#[cfg(feature = "experiments")]
+use crate::captured;
 use crate::exit::Exit;
 use crate::output;
 use crate::policy::{PolicyFile, print_findings};
@@ -138,21 +140,8 @@ fn report(explained: &Explained<'_>) -> String {
 
 #[cfg(feature = "experiments")]
 fn capture(args: &Args, explainer: &Explainer<'_>) -> anyhow::Result<Exit> {
-    use altq_simulator::sim::Capture;
-    use anyhow::Context as _;
-
     let Some(path) = &args.capture else { return Ok(Exit::Usage) };
-    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let capture = match Capture::read(bytes) {
-        Ok(capture) => capture,
-        Err(error) => {
-            eprintln!("altq explain: {}: {error}", path.display());
-            return Ok(Exit::Usage);
-        }
-    };
-    if let Some(cut) = &capture.cut {
-        eprintln!("altq explain: {}: {cut}", path.display());
-    }
+    let Some(capture) = captured::read("explain", path)? else { return Ok(Exit::Usage) };
     let counted = explainer.packets(capture.frames.iter().map(|frame| &frame.key));
     if args.json {
         output::print_json(&counted)?;

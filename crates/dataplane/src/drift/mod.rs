@@ -40,8 +40,6 @@ pub struct Drift {
 /// The rules and the queue of an interface as they were first seen.
 #[derive(Debug)]
 struct SetUp {
-    /// The link's name.
-    link: String,
     /// The lines of the rules, as they are listed.
     lines: Vec<String>,
     by: Firewall,
@@ -114,7 +112,7 @@ impl Drift {
         queues: &str,
         lines: &mut Vec<String>,
     ) {
-        let what = if ingress { format!("what comes in at {name}") } else { format!("what leaves by {name}") };
+        let what = what(name, ingress);
         let key = (name.to_owned(), ingress);
         let found = ruleset.of(name, ingress).map(|(own, by)| (rules::queue_of(&own), own, by));
         // Chains may still be there, without a rule that hands anything over.
@@ -129,7 +127,6 @@ impl Drift {
         }
         let queue = number.and_then(|number| queue(queues, number));
         let first = self.set_up.entry(key).or_insert_with(|| SetUp {
-            link: link.name.clone(),
             lines: own.clone(),
             by,
             queue,
@@ -169,12 +166,17 @@ impl Drift {
 
     /// Sets rules again that were gone at two looks in a row, or later if they go again and again.
     /// Only where a process still listens at the queue: it removes them when it ends. Returns what
-    /// went wrong, a sentence for each link.
+    /// came of it, a sentence for each interface and direction.
     pub fn mend(&mut self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        for (key, gone) in &mut self.gone {
-            let Some(first) = self.set_up.get(key) else { continue };
-            let Some(steer) = first.steer.as_ref().filter(|_| gone.is_due()) else { continue };
+        let mut said = Vec::new();
+        for (key, gone) in self.gone.iter_mut().filter(|(_, gone)| gone.is_due()) {
+            let what = what(&key.0, key.1);
+            let Some((first, steer)) = self.set_up.get(key).and_then(|first| Some((first, first.steer.as_ref()?)))
+            else {
+                gone.tried();
+                said.push(format!("the rules for {what} were gone before they were seen; a new start sets them again"));
+                continue;
+            };
             let listens = || {
                 let now = queue(&Table::open(QUEUES_TABLE).read(), steer.queue);
                 first.queue.is_some() && now == first.queue
@@ -189,11 +191,12 @@ impl Drift {
             if !listens() && !steer.fail.is_closed() {
                 done = done.and(steer::unset(steer, first.by));
             }
-            if let Err(error) = done {
-                wrong.push(format!("link {}: the rules cannot be set again: {error}", first.link));
-            }
+            said.push(match done {
+                Ok(()) => format!("the rules for {what} are set again"),
+                Err(error) => format!("the rules for {what} cannot be set again: {error}"),
+            });
         }
-        wrong
+        said
     }
 
     /// The differences in a device.
@@ -218,6 +221,11 @@ impl Drift {
             }
         }
     }
+}
+
+/// The packets of an interface and direction, in words.
+fn what(name: &str, ingress: bool) -> String {
+    if ingress { format!("what comes in at {name}") } else { format!("what leaves by {name}") }
 }
 
 /// A queue in the kernel's table of queues.

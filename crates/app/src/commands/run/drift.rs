@@ -83,7 +83,7 @@ impl Latest {
             // Once may be a program that has failed to list the rules.
             let twice = self.found.get(name).and_then(why).is_some();
             if let Some(reason) = why(lines).filter(|_| twice && !self.unshaped.contains_key(name)) {
-                said.push(format!("link {name}: packets pass unshaped: {reason}; altq sets them again"));
+                said.push(format!("link {name}: packets pass unshaped: {reason}"));
                 self.unshaped.insert(name.clone(), Unshaped { since: Instant::now(), reason });
             }
         }
@@ -279,9 +279,9 @@ impl Shared {
             let same = |state: &mut State| state.turn == turn && !state.over;
             let mut state = self.lock();
             // Whoever ends altq waits for this lock before it takes the rules away.
-            let wrong = if same(&mut state) { drift.mend() } else { Vec::new() };
+            let said = if same(&mut state) { drift.mend() } else { Vec::new() };
             drop(state);
-            wrong.iter().for_each(|line| eprintln!("altq run: {line}"));
+            said.iter().for_each(|line| eprintln!("altq run: {line}"));
             let wait = if drift.is_urgent() { SOON } else { EVERY };
             let _ = self.changed.wait_timeout_while(self.lock(), wait, same);
         }

@@ -22,6 +22,7 @@ use altq_simulator::sim::Capture;
 use anyhow::Context as _;
 
 use super::{Args, Form, chosen, seen};
+use crate::captured;
 use crate::exit::Exit;
 use crate::output;
 use crate::policy::load_policy;
@@ -35,17 +36,7 @@ pub fn run(args: &Args, path: &Path) -> anyhow::Result<Exit> {
         eprintln!("altq top: {option} is about classes, and a capture has none; say which with --policy");
         return Ok(Exit::Usage);
     }
-    let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let capture = match Capture::read(bytes) {
-        Ok(capture) => capture,
-        Err(error) => {
-            eprintln!("altq top: {}: {error}", path.display());
-            return Ok(Exit::Usage);
-        }
-    };
-    if let Some(cut) = &capture.cut {
-        eprintln!("altq top: {}: {cut}", path.display());
-    }
+    let Some(capture) = captured::read("top", path)? else { return Ok(Exit::Usage) };
     let Some(policy) = &args.policy else {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         return seen::shown(args, &name, |show| {
