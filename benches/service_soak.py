@@ -40,6 +40,12 @@ class Soaked:
         self.early = self.final = None
         self.service.start()
         stack.callback(self.service.end)
+        # A worker that has just begun has no counters yet.
+        begun = time.monotonic()
+        while not self.service.ask(op="stat"):
+            if time.monotonic() > begun + 10:
+                raise Failure("there are no counters within ten seconds")
+            time.sleep(0.05)
         to = world.to(path)
         self.load = world.flood("a", to, PORTS[path], FULL - UDP_HEADERS[4], 0.9 * RATE / 8 / (FULL + OVERHEAD),
                                 length + 600)
