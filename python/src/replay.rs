@@ -203,6 +203,7 @@ fn read(names: &Names, given: &Bound<'_, PyAny>) -> PyResult<Given> {
         classes: source.classes(names, times.len())?,
         bytes: source.numbers("bytes")?.ok_or_else(|| missing("bytes"))?,
         flows: source.flows()?,
+        hosts: None,
         dscp: source.numbers("dscp")?,
         ecn: source.numbers("ecn")?,
         high: source.numbers("high")?,

@@ -95,6 +95,8 @@ enum Command {
     Verify(commands::verify::Args),
     /// Prints the counters of a running altq
     Stat(stat::Args),
+    /// Says what a policy would change: words, promises, who changes class, what each would get
+    Plan(commands::plan::Args),
     /// Changes the policy of a running altq; packets that wait stay
     Apply(apply::Args),
     /// Keeps a change that waits to be confirmed
@@ -173,6 +175,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Status(args) => status::run(&args),
         Command::Verify(args) => commands::verify::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Plan(args) => commands::plan::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Confirm(args) => apply::confirm(&args),
         Command::Rollback(args) => apply::rollback(&args),

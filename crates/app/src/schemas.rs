@@ -8,7 +8,7 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use crate::commands::{bench, check, experiments, top, traffic, verify};
+use crate::commands::{bench, check, experiments, plan, top, traffic, verify};
 
 /// Set, it has the files written instead of compared.
 const WRITE: &str = "ALTQ_WRITE_SCHEMAS";
@@ -42,6 +42,7 @@ fn all() -> BTreeMap<&'static str, Schema> {
         ("altq.explain_capture/1", of::<altq_config::explain::Counted<'_>>()),
         ("altq.history/1", of::<altq_control::request::change::History>()),
         ("altq.past/1", of::<altq_monitor::recorded::Recorded>()),
+        ("altq.plan/1", plan::schema(&generator())),
         ("altq.policy/1", of::<altq_control::request::change::Running>()),
         ("altq.replay/1", of::<altq_simulator::replay::Report>()),
         ("altq.reservations/1", of::<altq_reserve::List>()),

@@ -125,6 +125,9 @@ fn policies_and_cases() {
         "altq.explain_capture/1",
         &["explain", "examples/office/office.altq", "--capture", &capture, "--link", "up", "--json"],
     );
+    let office = "examples/office/office.altq";
+    prints("altq.plan/1", &["plan", office, "--against", office, "--link", "up", "--capture", &capture, "--json"]);
+    prints("altq.plan/1", &["plan", office, "--against", "examples/home/home.altq", "--json"]);
     let arrivals = folder.file("arrivals.csv", "time_ns,class,bytes,id\n0,all,1500,1\n9,all,100,2\n");
     prints("altq.replay/1", &["replay", &policy, "--arrivals", &arrivals, "--json"]);
     prints("altq.replay/1", &["replay", &policy, "--arrivals", &arrivals, "--json", "--wire-rate", "1Mbit/s"]);

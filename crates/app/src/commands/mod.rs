@@ -20,6 +20,7 @@ pub mod explain;
 pub mod lab;
 pub mod link;
 pub mod man;
+pub mod plan;
 #[cfg(feature = "experiments")]
 pub mod replay;
 #[cfg(feature = "experiments")]

@@ -62,18 +62,23 @@ fn size(word: &str) -> Result<u64, String> {
 
 /// The fields of the request `tap.begin`.
 #[derive(Serialize)]
-struct Begin<'a> {
-    link: &'a str,
+pub struct Begin<'a> {
+    /// The link.
+    pub link: &'a str,
+    /// The class; `None`: all of the link.
     #[serde(skip_serializing_if = "Option::is_none")]
-    class: Option<&'a str>,
-    size_bytes: u64,
-    snaplen: u32,
+    pub class: Option<&'a str>,
+    /// The most bytes of the file.
+    pub size_bytes: u64,
+    /// The most bytes of each packet.
+    pub snaplen: u32,
 }
 
 /// The fields of `tap.look` and `tap.end`.
 #[derive(Serialize)]
-struct Which<'a> {
-    link: &'a str,
+pub struct Which<'a> {
+    /// The link.
+    pub link: &'a str,
 }
 
 /// Runs the command: opens the file, hands it over, and waits until the tap has ended.

@@ -24,6 +24,7 @@ use crate::exit::Exit;
 use crate::policy::load_policy;
 use crate::socket::{Socket, ask, fail};
 use compared::{Asked, Found};
+pub use compared::{needs_a_start, running};
 use shown::{Document, Verified};
 
 /// Options of `altq verify`.

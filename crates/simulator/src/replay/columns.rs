@@ -21,6 +21,9 @@ pub struct Columns {
     /// Flows: packets with the same number belong to one flow. For names there is
     /// [`flow_hash`](super::flow_hash).
     pub flows: Option<Vec<u32>>,
+    /// Hosts: packets with the same numbers come from, or go to, the same host. First the source,
+    /// then the destination.
+    pub hosts: Option<Vec<[u16; 2]>>,
     /// DSCP, 0 to 63.
     pub dscp: Option<Vec<u64>>,
     /// ECN, 0 to 3.
@@ -91,7 +94,7 @@ impl Arrivals {
     /// Columns of different lengths, a time before the one above it, a class that the link does not
     /// have, and values out of their range, each with its row.
     pub fn from_columns(link: &Link, columns: Columns) -> Result<Arrivals, ColumnError> {
-        let Columns { times, classes, bytes, flows, dscp, ecn, high, segments, tx_queues } = columns;
+        let Columns { times, classes, bytes, flows, hosts, dscp, ecn, high, segments, tx_queues } = columns;
         let wanted = times.len();
         for (found, column) in [(classes.len(), "class"), (bytes.len(), "bytes")] {
             if found != wanted {
@@ -99,6 +102,7 @@ impl Arrivals {
             }
         }
         as_long(&flows, "flow", wanted)?;
+        as_long(&hosts, "src", wanted)?;
         let small =
             [(&dscp, "dscp"), (&ecn, "ecn"), (&high, "high"), (&segments, "segments"), (&tx_queues, "tx_queue")];
         for (values, column) in small {
@@ -140,6 +144,7 @@ impl Arrivals {
             classes,
             bytes,
             flows: flows.unwrap_or_default(),
+            hosts: hosts.unwrap_or_default(),
             tos,
             high: high.unwrap_or_default(),
             segments: segments.unwrap_or_default(),

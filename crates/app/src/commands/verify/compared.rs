@@ -104,17 +104,21 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// How a policy takes the place of what runs.
-fn put_right(path: &Path, wanted: &Link, now: &Link) -> String {
+/// What only a new start changes from one link to another. `None` if `altq apply` changes all.
+pub fn needs_a_start(now: &Link, wanted: &Link) -> Option<String> {
     let same = wanted.device == now.device && wanted.path() == now.path();
-    let refused = match (same, now.path()) {
+    match (same, now.path()) {
         (false, _) => Some("its device or path".to_owned()),
         // The kernel builds another tree.
         (true, Some(By::Kernel)) => None,
         (true, _) => changes(now, wanted).err(),
-    };
+    }
+}
+
+/// How a policy takes the place of what runs.
+fn put_right(path: &Path, wanted: &Link, now: &Link) -> String {
     let path = path.display();
-    match refused {
+    match needs_a_start(now, wanted) {
         None => format!("altq apply {path}"),
         Some(what) => format!("a new start, which alone changes {what}: end `altq run`, then altq run {path}"),
     }
