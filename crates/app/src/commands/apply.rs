@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use altq_config::{Language, STANDARD_INPUT, literal};
+use altq_config::{Diagnostic, Language, STANDARD_INPUT, Sources, literal};
 use altq_control::change::{Entry, Guard, Watched, What};
 use altq_control::client::{Client, NoFields};
 use altq_control::request::change::{Applied, Apply, History, Safe};
@@ -19,7 +19,7 @@ use crate::clock;
 use crate::commands::check::refused_by_kernel;
 use crate::exit::Exit;
 use crate::output;
-use crate::policy::{PolicyFile, print_findings};
+use crate::policy::{PolicyFile, print_findings, read};
 use crate::socket::{Socket, ask, fail};
 
 /// The default time for which guards are watched.
@@ -160,10 +160,22 @@ impl Args {
     /// The request that applies the policy of a file. `None`, after a message, if it is no policy
     /// that can run.
     fn asked(&self, file: &PolicyFile) -> Option<Apply> {
-        let policy = file.load()?;
+        self.asked_saying(file, &mut |findings, sources| print_findings(findings, sources, false))
+    }
+
+    /// As [`asked`](Args::asked). `say` gets what is found in the file.
+    fn asked_saying(&self, file: &PolicyFile, say: &mut dyn FnMut(&[Diagnostic], &Sources)) -> Option<Apply> {
+        let policy = match read(&file.file, file.language) {
+            Ok(policy) => policy,
+            Err(failed) => {
+                say(&failed.diagnostics, &failed.sources);
+                return None;
+            }
+        };
+        say(&policy.warnings, &policy.sources);
         let refused = refused_by_kernel(&policy);
         if !refused.is_empty() {
-            print_findings(&refused, &policy.sources, false);
+            say(&refused, &policy.sources);
             return None;
         }
         let name = match file.file.as_path() {

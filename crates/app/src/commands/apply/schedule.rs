@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use altq_config::render;
 use altq_control::client::{Client, NoFields};
 use altq_control::request::change::{Applied, History, Running};
 use altq_control::schedule::Schedule;
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Err(why) = clock::local() {
         return Ok(fail("apply", &Fault::new(Code::Failed, why)));
     }
-    let (mut last, mut said) = (None, String::new());
+    let (mut last, mut said, mut found) = (None, String::new(), String::new());
     loop {
         let now = match clock::local() {
             Ok(now) => now,
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 continue;
             }
         };
-        match step(args, schedule.policy(now), last.as_ref()) {
+        match step(args, schedule.policy(now), last.as_ref(), &mut found) {
             Ok(None) => {}
             Ok(new) => (last, said) = (new, String::new()),
             Err(fault) => {
@@ -105,8 +106,9 @@ fn try_all(args: &Args, schedule: &Schedule) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Applies a policy if it is not what was applied last. `None` if nothing is to be done.
-fn step(args: &Args, policy: &str, last: Option<&Last>) -> Result<Option<Last>, Fault> {
+/// Applies a policy if it is not what was applied last. `None` if nothing is to be done. `said`:
+/// what was found in a file last, which is not said again.
+fn step(args: &Args, policy: &str, last: Option<&Last>, said: &mut String) -> Result<Option<Last>, Fault> {
     let mut client = args.socket.connect()?;
     if let Some(last) = last.filter(|last| last.policy == policy) {
         // If the text is another one and there was no change since, altq has begun anew, with its
@@ -119,7 +121,15 @@ fn step(args: &Args, policy: &str, last: Option<&Last>) -> Result<Option<Last>, 
             return Ok(Some(Last { policy: policy.to_owned(), text, number }));
         }
     }
-    let Some(asked) = args.asked(&file(args, policy)) else { return Err(Fault::usage("it is no policy")) };
+    let mut found = String::new();
+    let asked = args.asked_saying(&file(args, policy), &mut |findings, sources| {
+        found += &render(findings, sources, false);
+    });
+    if found != *said {
+        eprint!("{found}");
+        *said = found;
+    }
+    let Some(asked) = asked else { return Err(Fault::usage("it is no policy")) };
     let applied: Applied = ask(&mut client, "apply", &asked).map_err(|fault| too_long(fault, asked.text.len()))?;
     eprintln!("altq apply: the time asks for {policy}");
     // A guard that does not hold brings the previous policy back, until the time asks for another
