@@ -102,8 +102,8 @@ def faults(world, arguments):
                  verdict="held" if held and not left else "missed")
         part.notes += [f"left behind by {path}, {what}: {line}" for line in dict.fromkeys(left)]
     part.notes.append("longest gap: without a datagram at the receiver. until shaped: from the fault, or from the new "
-                      "start where the supervisor was killed. Stopping the supervisor changes nothing for packets. "
-                      "A bridge without any process forwards nothing, until it is started again a second later.")
+                      "start where the supervisor was killed, a second later. Stopping the supervisor changes nothing "
+                      "for packets.")
     return part
 
 

@@ -158,15 +158,17 @@ class Service:
         return done
 
     def left(self):
-        """What is left of it in its host, when it has ended: rules of the firewall, and bridges."""
+        """What is left of it in its host, when it has ended: rules of the firewall, bridges, programs for what
+        comes in, and promiscuous mode."""
         found = []
-        for words in (["iptables-save"], ["ip6tables-save"], ["nft", "list", "ruleset"], ["ip", "-o", "link"]):
+        for words in (["iptables-save"], ["ip6tables-save"], ["nft", "list", "ruleset"], ["ip", "-o", "link"],
+                      ["tc", "qdisc"]):
             try:
                 text = self.world.inside(self.host, words)
             except (Failure, Lacks):
                 continue
             found += [f"{words[0]}: {line.strip()}" for line in text.splitlines()
-                      if "altq" in line or "NFQUEUE" in line]
+                      if "altq" in line or "NFQUEUE" in line or "PROMISC" in line or "qdisc ingress" in line]
         return found
 
 

@@ -332,7 +332,7 @@ fn a_bridge_has_its_programs_whoever_forwards() {
         is_clean(&running);
         let said = verify(&running, &[]);
         if !said.checks.iter().any(|check| check == "bridge") {
-            eprintln!("SKIPPED: this kernel has no programs at the ingress hook (tcx)");
+            eprintln!("SKIPPED: this kernel has no programs for what comes in (tcx, or filters)");
         }
         running.end();
     }

@@ -38,6 +38,19 @@ impl Lock {
     /// [`Error::Held`] if another process has it.
     pub fn take(interface: &str, ingress: bool) -> Result<Lock, Error> {
         let (place, direction) = if ingress { ("in", "comes in at") } else { ("out", "leaves by") };
+        Lock::named(place, interface, direction)
+    }
+
+    /// Takes the lock for the program at an interface that forwards while no loop does
+    /// ([`Bypass`](crate::bridge::Bypass)). A loop without such a program takes it as well.
+    ///
+    /// # Errors
+    /// [`Error::Held`] if another process has it.
+    pub fn take_hook(interface: &str) -> Result<Lock, Error> {
+        Lock::named("hook", interface, "comes in at")
+    }
+
+    fn named(place: &str, interface: &str, direction: &'static str) -> Result<Lock, Error> {
         let io = |e| Error::of("locking an interface", e);
         let name = format!("altq/{place}/{interface}");
         let address = SocketAddr::from_abstract_name(&name).map_err(io)?;

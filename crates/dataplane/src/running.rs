@@ -558,6 +558,10 @@ pub fn open(links: &[&Link], options: Options) -> Result<Ready, Error> {
         starting.notes.push("no link has `device bridge A B`, so AF_XDP carries nothing".to_owned());
     }
     for way in &ways {
+        if let Way::Interface { name, .. } = way {
+            // It would carry what comes in there past everything.
+            bridge::hook::sweep(name)?;
+        }
         match *way {
             Way::Bridge { from, to, link } => match pairs.edge(&mut starting, &ways, from, to)? {
                 Some(edge) => bridge::add_rings(&mut starting, from, to, link, edge, tuning)?,

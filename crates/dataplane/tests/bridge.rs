@@ -201,10 +201,14 @@ fn the_kernel_forwards_what_nobody_claims() {
         assert!(copies <= 1, "{copies} copies");
         copies == 1
     };
-    // Before `forward` is called, another process may forward, so the programs do not.
+    // Another process may still forward, so the programs do not yet.
     assert!(!passes());
     bypass.forward();
     assert!(passes());
+    // Nobody else may forward between them, nor set programs there.
+    assert!(matches!(world.middle.run(|| Bypass::new(&links)).unwrap(), Err(altq_dataplane::Error::Held { .. })));
+    let alone = world.middle.run(|| altq_dataplane::bridge::run(&links, Options::default()).err()).unwrap();
+    assert!(matches!(alone, Some(altq_dataplane::Error::Held { .. })), "{alone:?}");
     // Super-packets and both directions, as by any bridge.
     let bulk = Bulk::start(&world, "10.9.0.2:5001");
     assert!(bulk.measure(Duration::from_millis(300)) > 100e6);

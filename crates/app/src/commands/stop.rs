@@ -1,6 +1,6 @@
 //! `altq stop`.
 
-use altq_dataplane::bridge::sweep_left;
+use altq_dataplane::bridge::{left_hooks, lift_hook, sweep_left};
 use altq_dataplane::kernel::{self, detached, stop};
 use altq_dataplane::nfqueue::steer::left::{Left, left, lift};
 
@@ -9,16 +9,17 @@ use crate::exit::Exit;
 /// Options of `altq stop`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the link that `altq run --detach` set up, or the interface whose rules or qdiscs a
-    /// killed altq has left [default: all that have no process]
+    /// Name of the link that `altq run --detach` set up, or the interface at which a killed altq
+    /// has left rules, qdiscs or a program [default: all that have no process]
     #[arg(value_name = "LINK")]
     link: Option<String>,
 }
 
 /// Runs the command: removes what `altq run --detach` set up in this network namespace, and what a
-/// killed process has left: qdiscs, and rules of the firewall, which may hold packets back.
+/// killed process has left: qdiscs, programs that forward for a bridge, and rules of the firewall,
+/// which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let (all, rules, qdiscs) = (detached()?, left(), kernel::left());
+    let (all, rules, qdiscs, hooks) = (detached()?, left(), kernel::left(), left_hooks());
     let bridges = if args.link.is_none() { sweep_left() } else { Vec::new() };
     for name in &bridges {
         eprintln!("altq stop: the bridge {name} that a killed altq has left is gone");
@@ -27,10 +28,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let chosen: Vec<_> = all.iter().filter(|one| named(&one.link)).collect();
     let of = |found: &[Left]| found.iter().filter(|one| named(&one.interface)).cloned().collect::<Vec<Left>>();
     let (lifted, cleared) = (of(&rules), of(&qdiscs));
-    if chosen.is_empty() && lifted.is_empty() && cleared.is_empty() {
+    let taken: Vec<&String> = hooks.iter().filter(|name| named(name)).collect();
+    if chosen.is_empty() && lifted.is_empty() && cleared.is_empty() && taken.is_empty() {
         let links = all.iter().map(|one| one.link.as_str());
         let interfaces = rules.iter().chain(&qdiscs).map(|one| one.interface.as_str());
-        let mut names: Vec<&str> = links.chain(interfaces).collect();
+        let mut names: Vec<&str> = links.chain(interfaces).chain(hooks.iter().map(String::as_str)).collect();
         names.dedup();
         match &args.link {
             Some(name) if names.is_empty() => eprintln!("altq stop: no link `{name}` stands here; none does"),
@@ -60,6 +62,18 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             }
             Err(error) => {
                 eprintln!("altq stop: {does} {}: {error}", one.interface);
+                ended = Exit::of_link(&error);
+            }
+        }
+    }
+    for name in taken {
+        match lift_hook(name) {
+            Ok(_) => eprintln!(
+                "altq stop: what comes in at {name} is no longer forwarded: the program that a killed altq has left \
+                 is gone"
+            ),
+            Err(error) => {
+                eprintln!("altq stop: what comes in at {name}: {error}");
                 ended = Exit::of_link(&error);
             }
         }

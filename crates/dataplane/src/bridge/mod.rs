@@ -5,12 +5,14 @@
 //! own sockets. Nothing has to be undone afterwards: promiscuous mode, and the program that keeps
 //! the kernel's network stack from handling the frames, belong to descriptors. So the kernel
 //! removes them when the process ends, however it ends. While no process runs the bridge, nothing
-//! is forwarded, unless another process has a [`Bypass`].
+//! is forwarded, unless another process has set a [`Bypass`], which stays even if that process is
+//! killed.
 
 mod bypass;
 mod edge;
 mod ends;
 mod forward;
+pub(crate) mod hook;
 mod standby;
 pub(crate) mod xdp;
 
@@ -32,6 +34,7 @@ use crate::ways::Way;
 pub use bypass::{Bypass, Claim};
 pub use edge::OneWay;
 pub use forward::forward;
+pub use hook::{left_hooks, lift_hook};
 pub use standby::{Standby, sweep_left};
 use xdp::RingWay;
 
@@ -115,6 +118,7 @@ pub(crate) fn add(
     ends::check(&output)?;
     let lock = Lock::take(from, true)?;
     let claim = starting.claim.clone();
+    let alone = alone(starting, from)?;
     let guard = if claim.is_some() { None } else { guard(from, input.index, &mut starting.notes) };
     if let Some(link) = link
         && (claim.is_some() || guard.is_some())
@@ -133,7 +137,7 @@ pub(crate) fn add(
     starting.add(
         format!("altq {from}>{to}"),
         Box::new(move |report| {
-            let _lock = lock;
+            let _locks = (lock, alone);
             if let (Some(claim), Some(ear)) = (claim, ear) {
                 // In this order a frame may be lost, but none passes twice.
                 claim.begin();
@@ -143,6 +147,20 @@ pub(crate) fn add(
         }),
     );
     Ok(())
+}
+
+/// Removes the program that a killed process may have left at an interface, unless the process that
+/// has started this one looks after the program. Otherwise it would forward frames that a loop
+/// forwards too. The lock keeps others from setting one.
+fn alone(starting: &mut Starting, from: &str) -> Result<Option<Lock>, Error> {
+    if starting.claim.is_some() {
+        return Ok(None);
+    }
+    let (lock, was_there) = hook::take_over(from)?;
+    if was_there {
+        starting.notes.push(format!("the program that a killed altq has left at {from} is gone"));
+    }
+    Ok(Some(lock))
 }
 
 /// Keeps the kernel's own stack from handling what comes in at an interface. If that fails, adds a
@@ -170,12 +188,14 @@ pub(crate) fn add_rings(
     tuning: Tuning,
 ) -> Result<(), Error> {
     describe_mtu(&find(from)?, &find(to)?, &mut starting.notes);
+    let alone = alone(starting, from)?;
     let stop = edge.stopper();
     let work = loop_of(edge, stop, from, link, tuning, &mut starting.senders)?;
     let claim = starting.claim.clone();
     starting.add(
         format!("altq {from}>{to}"),
         Box::new(move |report| {
+            let _alone = alone;
             // Frames that XDP takes do not reach the ingress hook. This is for frames that it
             // leaves.
             if let Some(claim) = claim {

@@ -1,13 +1,12 @@
 //! Qdiscs that a killed process has left, found by the handle of the switch.
 
-use std::fs;
-
 use altq_kernel::ifb;
 
 use super::{detached, find, index, open, sweep, switch};
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::nfqueue::steer::left::Left;
+use crate::sys::interface::names;
 
 /// All qdiscs of altq's in the network namespace of the calling thread for which there is neither a
 /// process nor a link that `altq run --detach` has set up. Empty if the kernel does not show them.
@@ -21,18 +20,16 @@ fn standing() -> Result<Vec<Left>, Error> {
     if devices.is_empty() {
         return Ok(Vec::new());
     }
-    let table = fs::read_to_string("/proc/thread-self/net/dev").map_err(|e| Error::of("listing interfaces", e))?;
-    // Two lines of headings.
-    let names: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split(':').next()).map(str::trim).collect();
+    let names = names().map_err(|e| Error::of("listing interfaces", e))?;
     let made: Vec<String> = names.iter().map(|name| ifb(name)).collect();
     let mut found = Vec::new();
     for (name, made_for) in names.iter().zip(&made) {
         // What stands at an ifb is what comes in at its interface.
         if !made.iter().any(|made| made == name) && find(name).is_ok_and(|found| devices.contains(&found.index)) {
-            found.push(Left { interface: (*name).to_owned(), ingress: false });
+            found.push(Left { interface: name.clone(), ingress: false });
         }
         if index(&mut ask, made_for)?.is_some_and(|device| devices.contains(&device)) {
-            found.push(Left { interface: (*name).to_owned(), ingress: true });
+            found.push(Left { interface: name.clone(), ingress: true });
         }
     }
     let set_up = detached()?;

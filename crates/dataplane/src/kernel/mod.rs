@@ -35,8 +35,8 @@ pub use tree::{Counted, Done};
 use wire::{Ask, Refused, Socket};
 
 /// The qdisc for incoming packets, and its parent (`TC_H_INGRESS`).
-const INGRESS: Handle = Handle::new(0xffff, 0);
-const INGRESS_PARENT: Handle = Handle(0xffff_fff1);
+pub(crate) const INGRESS: Handle = Handle::new(0xffff, 0);
+pub(crate) const INGRESS_PARENT: Handle = Handle(0xffff_fff1);
 /// To which device a filter redirects, as the kernel shows it, if that device is gone
 /// (tcf_mirred_dump).
 const GONE: u32 = 0;
@@ -350,7 +350,7 @@ fn device(ask: &mut dyn Ask, name: &str) -> Result<Option<(u32, u16)>, Error> {
 }
 
 /// The qdiscs of a device.
-fn qdiscs(ask: &mut dyn Ask, device: u32) -> Result<Vec<Found>, Error> {
+pub(crate) fn qdiscs(ask: &mut dyn Ask, device: u32) -> Result<Vec<Found>, Error> {
     let found = asked(ask, &message::get_qdiscs(), "for its qdiscs")?;
     Ok(found
         .into_iter()
@@ -362,7 +362,7 @@ fn qdiscs(ask: &mut dyn Ask, device: u32) -> Result<Vec<Found>, Error> {
 }
 
 /// The filters of a qdisc.
-fn filters(ask: &mut dyn Ask, device: u32, qdisc: Handle) -> Result<Vec<Found>, Error> {
+pub(crate) fn filters(ask: &mut dyn Ask, device: u32, qdisc: Handle) -> Result<Vec<Found>, Error> {
     let found = asked(ask, &message::get_filters(device, qdisc), "for its filters")?;
     Ok(found
         .into_iter()
@@ -374,7 +374,7 @@ fn filters(ask: &mut dyn Ask, device: u32, qdisc: Handle) -> Result<Vec<Found>, 
 }
 
 /// Sends a request; `what` ends the sentence "the kernel was asked …".
-fn asked(ask: &mut dyn Ask, request: &[u8], what: &str) -> Result<Vec<Message>, Error> {
+pub(crate) fn asked(ask: &mut dyn Ask, request: &[u8], what: &str) -> Result<Vec<Message>, Error> {
     ask.ask(request).map_err(|refusal| refused(what, refusal))
 }
 
@@ -395,7 +395,7 @@ fn refused(what: &str, refusal: Refused) -> Error {
     }
 }
 
-fn open() -> Result<Socket, Error> {
+pub(crate) fn open() -> Result<Socket, Error> {
     Socket::open().map_err(|error| Error::of("rtnetlink", error))
 }
 

@@ -3,10 +3,11 @@
 //!
 //! The bridge receives frames by a packet socket, and the kernel's network stack would handle the
 //! same frames too. Packet sockets come before the ingress hook (`__netif_receive_skb_core`), so a
-//! program that drops everything at the hook keeps frames only from the stack. A second program
-//! does that only until a deadline, which a process keeps moving on; after it the program hands the
-//! frames to another interface. Both are attached by a BPF link (tcx, Linux 6.6), which the kernel
-//! removes when the last descriptor is closed, also after SIGKILL.
+//! program that drops everything at the hook keeps frames only from the stack. It is attached by a
+//! BPF link (tcx, Linux 6.6), which the kernel removes when the last descriptor is closed, also
+//! after SIGKILL. A second program does the same only until a deadline, which a process keeps
+//! moving on; after it the program hands the frames to another interface. It is a filter of the
+//! interface, which stays (`bridge/hook.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -23,6 +24,8 @@ const BPF_TCX_INGRESS: u32 = 46;
 /// The program comes before all others at the hook.
 const BPF_F_BEFORE: u32 = 1 << 3;
 const TCX_DROP: u64 = 2;
+/// The packet is taken away, without counting as dropped.
+const TC_ACT_STOLEN: u64 = 4;
 
 /// `mov r0, TCX_DROP` and `exit`: opcode in the low byte, immediate in the upper half (RFC 9669,
 /// section 3).
@@ -229,25 +232,30 @@ pub(super) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -> io::R
 }
 
 /// Keeps the kernel's stack from handling what comes in at an interface, for as long as the
-/// descriptor is open.
+/// descriptor is open. The program comes before all others at the hook.
 ///
 /// # Errors
 /// EPERM without CAP_BPF and CAP_NET_ADMIN; EINVAL or ENOSYS on a kernel without tcx.
 pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
-    at_ingress(interface, *b"altq_drop\0\0\0\0\0\0\0", &DROP)
+    let (kind, place) = (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS);
+    let (name, instructions) = (*b"altq_drop\0\0\0\0\0\0\0", &DROP);
+    let program = load(&Program { kind, place, flags: 0, interface: 0, name, instructions })?;
+    attach(program.as_fd(), interface, place, BPF_F_BEFORE)
 }
 
-/// As [`drop_ingress`], but only until a deadline by CLOCK_MONOTONIC: the number of `until` (a map
-/// of [`shared_number`]). After it the kernel hands what comes in at an interface to the interface
-/// `to`, for as long as the descriptor is open.
+/// Loads a program for a filter of incoming packets (direct action). Until a deadline by
+/// CLOCK_MONOTONIC, the number of `until` (a map of [`shared_number`]), it drops them; after it it
+/// hands them to the interface `to`.
 ///
 /// # Errors
-/// As [`drop_ingress`].
-pub fn forward_ingress(interface: u32, to: u32, until: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    at_ingress(interface, *b"altq_forward\0\0\0\0", &forward(to, until.as_raw_fd()))
+/// EPERM without CAP_BPF and CAP_NET_ADMIN.
+pub fn forward_program(to: u32, until: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let (name, instructions) = (*b"altq_forward\0\0\0\0", &forward(to, until.as_raw_fd()));
+    load(&Program { kind: BPF_PROG_TYPE_SCHED_CLS, place: 0, flags: 0, interface: 0, name, instructions })
 }
 
-/// The names of the programs at the ingress hook of an interface, in the order in which they run.
+/// The names of the programs that BPF links have attached to the ingress hook of an interface, in
+/// the order in which they run. The interface's filters come after them.
 ///
 /// # Errors
 /// EPERM without CAP_NET_ADMIN and CAP_SYS_ADMIN; EINVAL on a kernel without tcx.
@@ -287,7 +295,7 @@ fn name_of(id: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The instructions of [`forward_ingress`]: opcode in the low byte, then the destination register
+/// The instructions of [`forward_program`]: opcode in the low byte, then the destination register
 /// (4 bits), the source register, 16 bits of offset, 32 of immediate (RFC 9669, section 3).
 fn forward(to: u32, until: i32) -> [u64; 11] {
     let (r6, r6_source) = (6 << 8, 6 << 12);
@@ -301,7 +309,7 @@ fn forward(to: u32, until: i32) -> [u64; 11] {
         0x85 | KTIME_GET_NS << 32,
         // if r0 >= r6, skip the next two
         0x3d | r6_source | 2 << 16,
-        0xb7 | TCX_DROP << 32,
+        0xb7 | TC_ACT_STOLEN << 32,
         EXIT,
         // r1 = the other interface, r2 = 0: leave by it
         0xb7 | 1 << 8 | u64::from(to) << 32,
@@ -310,13 +318,6 @@ fn forward(to: u32, until: i32) -> [u64; 11] {
         0x85 | REDIRECT << 32,
         EXIT,
     ]
-}
-
-/// Attaches a program to the ingress hook of an interface, before all others there.
-fn at_ingress(interface: u32, name: [u8; 16], instructions: &[u64]) -> io::Result<OwnedFd> {
-    let (kind, place) = (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS);
-    let program = load(&Program { kind, place, flags: 0, interface: 0, name, instructions })?;
-    attach(program.as_fd(), interface, place, BPF_F_BEFORE)
 }
 
 /// A bpf(2) command that returns a descriptor.

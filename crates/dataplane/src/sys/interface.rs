@@ -100,6 +100,16 @@ impl Interface {
         }
     }
 
+    /// True if it is in the promiscuous mode that lasts until it is ended (`ip link set dev IF
+    /// promisc on`). That of sockets is not shown.
+    pub fn is_promiscuous(&self) -> bool {
+        let flags = self.ask(libc::SIOCGIFFLAGS as libc::Ioctl, |request| {
+            // SAFETY: as in `state`.
+            i32::from(unsafe { request.ifr_ifru.ifru_flags })
+        });
+        flags.is_ok_and(|flags| flags & libc::IFF_PROMISC != 0)
+    }
+
     /// Its MTU (layer 3), in bytes.
     ///
     /// # Errors
@@ -272,6 +282,17 @@ impl Interface {
         check(unsafe { libc::ioctl(self.query.as_raw_fd(), what, &raw mut request) })?;
         Ok(answer(&request))
     }
+}
+
+/// The names of all interfaces in the network namespace of the calling thread.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn names() -> io::Result<Vec<String>> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    // Two lines of headings.
+    let names = table.lines().skip(2).filter_map(|line| line.split(':').next());
+    Ok(names.map(|name| name.trim().to_owned()).collect())
 }
 
 impl AsFd for Interface {

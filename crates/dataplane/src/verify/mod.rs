@@ -9,6 +9,7 @@ mod steering;
 
 use altq_config::{Device, Link, Path};
 
+use crate::bridge::hook;
 use crate::kernel;
 use crate::nfqueue::steer::{Firewall, Steer};
 use crate::sys::bpf;
@@ -157,7 +158,13 @@ fn look_at_guard(guard: &Guard, looked: &mut Looked) {
     let Guard { interface: name, program } = guard;
     // If the interface is gone, `device::look` has reported it already.
     let Ok(interface) = Interface::find(name) else { return };
-    match bpf::at_ingress_hook(interface.index) {
+    // The kernel asks the programs of BPF links first, if it has such links, then filters.
+    let programs = match bpf::at_ingress_hook(interface.index) {
+        Err(error) if program == Guard::FORWARDS && error.raw_os_error() == Some(libc::EINVAL) => Ok(Vec::new()),
+        found => found.map_err(|error| error.to_string()),
+    };
+    let filters = hook::at(interface.index).map_err(|error| error.to_string());
+    match programs.and_then(|first| Ok([first, filters?].concat())) {
         Ok(found) if found.first() == Some(program) => {}
         Ok(found) => {
             let found = if found.is_empty() { "no program".to_owned() } else { found.join(", ") };

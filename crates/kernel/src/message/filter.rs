@@ -7,6 +7,9 @@ use crate::tree::{Filter, FlowerKeys, Key, Match, Protocol, Target};
 
 /// The qdisc that holds the filters for incoming packets: `ffff:`.
 const INGRESS: Handle = Handle::new(0xffff, 0);
+/// The place of filters for incoming packets in both qdiscs that can hold them, `ingress` and
+/// `clsact` (`TC_H_CLSACT` with `TC_H_MIN_INGRESS`).
+pub const INCOMING: Handle = Handle::new(0xffff, 0xfff2);
 /// The packet is dropped (`TC_ACT_SHOT`), or the action has taken it over (`TC_ACT_STOLEN`).
 const SHOT: u32 = 2;
 const STOLEN: u32 = 4;
@@ -156,6 +159,34 @@ pub fn redirected(kind: &str, options: &[u8]) -> Option<u32> {
     let mirred = Attributes(Attributes(action).value(2)?).value(2)?;
     // struct tc_mirred: the five words of `general`, then TCA_EGRESS_REDIR and the device.
     u32_at(mirred, 24).filter(|_| u32_at(mirred, 20) == Some(1))
+}
+
+/// Hands what comes in at an interface to a BPF program, which decides what becomes of it
+/// (tc-bpf(8), direct action). It replaces the filter with this handle, if there is one. `program`
+/// is the descriptor of the program; `name` is shown beside it.
+pub fn program(device: u32, handle: Handle, program: u32, name: &str) -> Vec<u8> {
+    let flags = NLM_F_ACK | NLM_F_CREATE;
+    let mut writer = Writer::tc(RTM_NEWTFILTER, flags, device, handle, INCOMING, info(1, Protocol::All));
+    writer.attribute_text(TCA_KIND, "bpf");
+    writer.nest(TCA_OPTIONS, |writer| {
+        // TCA_BPF_FD, TCA_BPF_NAME, and TCA_BPF_FLAGS with TCA_BPF_FLAG_ACT_DIRECT.
+        writer.attribute_u32(6, program);
+        writer.attribute_text(7, name);
+        writer.attribute_u32(8, 1);
+    });
+    writer.done()
+}
+
+/// Deletes a filter that [`program`] has made.
+pub fn delete_program(device: u32, handle: Handle) -> Vec<u8> {
+    Writer::tc(RTM_DELTFILTER, NLM_F_ACK, device, handle, INCOMING, info(1, Protocol::All)).done()
+}
+
+/// The name of a BPF program that is a filter.
+pub fn program_name(kind: &str, options: &[u8]) -> Option<String> {
+    let name = Attributes(options).value(7).filter(|_| kind == "bpf")?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(name).into_owned())
 }
 
 /// The fields of flower, each with its mask (`TCA_FLOWER_…`).
@@ -321,6 +352,29 @@ mod tests {
         assert_eq!(redirected("u32", &options(&new_filter(7, &other))), None);
         // Cut short anywhere, it is no panic.
         (0..own.len()).for_each(|end| assert_eq!(redirected("u32", &own[..end]), None));
+    }
+
+    /// Laid out by hand from linux/pkt_cls.h for `tc filter add dev IF ingress prio 1 handle 5 bpf
+    /// da object-pinned …`, where IF is the interface 7 and the program the descriptor 3.
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_program() {
+        let made = program(7, Handle(5), 3, "own");
+        let mut wanted = vec![76, 0, 0, 0, 44, 0, 0x05, 0x04, 0, 0, 0, 0, 0, 0, 0, 0];
+        wanted.extend([0, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0, 0xf2, 0xff, 0xff, 0xff, 0, 3, 1, 0]);
+        wanted.extend(*b"\x08\0\x01\0bpf\0");
+        wanted.extend([28, 0, 2, 0, 8, 0, 6, 0, 3, 0, 0, 0]);
+        wanted.extend(*b"\x08\0\x07\0own\0");
+        wanted.extend([8, 0, 8, 0, 1, 0, 0, 0]);
+        wanted[0] = wanted.len() as u8;
+        assert_eq!(made, wanted);
+        let options = crate::message::sent(&made).unwrap().1.options;
+        assert_eq!(program_name("bpf", &options).as_deref(), Some("own"));
+        assert_eq!(program_name("u32", &options), None);
+        // Cut short anywhere, it is no panic.
+        (0..options.len()).for_each(|end| _ = program_name("bpf", &options[..end]));
+        // The same filter: interface, handle, place, priority and protocol.
+        assert_eq!(delete_program(7, Handle(5))[16..], made[16..36]);
     }
 
     #[cfg(target_endian = "little")]

@@ -14,7 +14,8 @@ mod read;
 mod route;
 mod words;
 
-pub use filter::{delete_filters, new_filter, new_table, redirect, redirected, table_of};
+pub use filter::{INCOMING, delete_filters, delete_program, new_filter, new_table};
+pub use filter::{program, program_name, redirect, redirected, table_of};
 pub use qdisc::{change_class, change_qdisc, delete_qdisc, ingress_qdisc, new_class, new_qdisc, restore_class};
 pub use read::{Counters, Found, Message, Messages, sent};
 pub use route::{Own, Way, get_addresses, get_route};
@@ -75,6 +76,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFF_UP: u32 = 1;
+const IFF_PROMISC: u32 = 0x100;
 
 /// A request that is being written.
 pub(crate) struct Writer(Vec<u8>);
@@ -163,18 +165,23 @@ pub fn get_filters(device: u32, qdisc: Handle) -> Vec<u8> {
 }
 
 /// `struct ifinfomsg`: family, type, index, flags, and which flags are changed.
-fn link(kind: u16, flags: u16, device: u32, up: bool) -> Writer {
+fn link(kind: u16, flags: u16, device: u32, [set, changed]: [u32; 2]) -> Writer {
     let mut writer = Writer::new(kind, flags);
-    let up = if up { IFF_UP } else { 0 };
-    for word in [0, device, up, up] {
+    for word in [0, device, set, changed] {
         writer.u32(word);
     }
     writer
 }
 
+/// Sets or ends the promiscuous mode of a device that lasts until it is ended, as `ip link set dev
+/// IF promisc on` does. Sockets can set it as well, each for as long as it is open.
+pub fn promiscuous(device: u32, on: bool) -> Vec<u8> {
+    link(RTM_NEWLINK, NLM_F_ACK, device, [if on { IFF_PROMISC } else { 0 }, IFF_PROMISC]).done()
+}
+
 /// Makes an ifb of this name, in the state `up`.
 pub fn new_ifb(name: &str) -> Vec<u8> {
-    let mut writer = link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, 0, true);
+    let mut writer = link(RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, 0, [IFF_UP; 2]);
     writer.attribute_text(IFLA_IFNAME, name);
     writer.nest(IFLA_LINKINFO, |writer| writer.attribute(IFLA_INFO_KIND, b"ifb"));
     writer.done()
@@ -182,12 +189,12 @@ pub fn new_ifb(name: &str) -> Vec<u8> {
 
 /// Deletes a device.
 pub fn delete_link(device: u32) -> Vec<u8> {
-    link(RTM_DELLINK, NLM_F_ACK, device, false).done()
+    link(RTM_DELLINK, NLM_F_ACK, device, [0; 2]).done()
 }
 
 /// Asks for a device by its name.
 pub fn get_link(name: &str) -> Vec<u8> {
-    let mut writer = link(RTM_GETLINK, NLM_F_ACK, 0, false);
+    let mut writer = link(RTM_GETLINK, NLM_F_ACK, 0, [0; 2]);
     writer.attribute_text(IFLA_IFNAME, name);
     writer.done()
 }

@@ -304,7 +304,8 @@ pub fn same_filter(kind: &str, wanted: &[u8], found: &[u8]) -> bool {
     })
 }
 
-/// Whether the options are those of a filter that leads to a class or to a table, or has an action.
+/// Whether the options are those of a filter that leads to a class or to a table, has an action, or
+/// is a BPF program.
 /// The kernel also shows entries for priorities and for the tables themselves.
 pub fn leads(kind: &str, options: &[u8]) -> bool {
     let action = match kind {
@@ -313,9 +314,9 @@ pub fn leads(kind: &str, options: &[u8]) -> bool {
         "matchall" => 2,
         _ => 3,
     };
-    // TCA_U32_LINK
-    let table = |of: u16| kind == "u32" && of == 3;
-    Attributes(options).any(|(of, _)| of == 1 || of == action || table(of))
+    // TCA_U32_LINK. A BPF program may decide by itself, and has an id in any case (TCA_BPF_ID).
+    let other = |of: u16| (kind, of) == ("u32", 3) || (kind, of) == ("bpf", 11);
+    Attributes(options).any(|(of, _)| of == 1 || of == action || other(of))
 }
 
 /// Whether the given parts of attributes (type, first byte, byte after the last) are the same. Only

@@ -32,6 +32,7 @@ use altq_control::client::Client;
 use altq_control::journal::{Journal, give, locked, that_is_all};
 use altq_control::line::Lines;
 use altq_control::supervision::{Act, Supervision};
+use altq_dataplane::Error as LinkError;
 use altq_dataplane::bridge::{Bypass, Standby};
 use altq_dataplane::signal::{Hangup, Watch};
 use altq_engine::units::Nanos;
@@ -161,6 +162,17 @@ pub fn supervise(
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     Standby::sweep(links);
+    let bypass = match bypass(args, links) {
+        Ok(bypass) => bypass,
+        Err(error @ LinkError::Held { .. }) => {
+            eprintln!("altq run: {error}");
+            return Ok(Exit::of_link(&error));
+        }
+        Err(error) => {
+            eprintln!("altq run: the kernel cannot forward for bridges while no worker shapes: {error}");
+            None
+        }
+    };
     let links = links.iter().map(|link| (*link).clone()).collect();
     let mut supervisor = Supervisor {
         args,
@@ -179,7 +191,7 @@ pub fn supervise(
         begun: None,
         overdue: None,
         away: None,
-        bypass: None,
+        bypass,
         standby: None,
         manager: Manager::of_environment(),
         drift: socket.and_then(Opened::path).map(|path| drift::Watch::telling(path, args.fail.fail())).transpose()?,
@@ -288,12 +300,14 @@ impl Supervisor<'_> {
     fn start(&mut self) -> io::Result<()> {
         // altq's own bridge takes over. After a bridge of the kernel there is a gap.
         self.standby = None;
-        if !self.args.fail.is_closed() && !self.bypass.as_ref().is_some_and(|bypass| bypass.fits(&self.known.links())) {
+        if self.bypass.as_ref().is_some_and(|bypass| !bypass.fits(&self.known.links())) {
             self.bypass = None;
-            // If this fails, the worker, which needs the same, finds and reports the reason.
-            self.bypass = Bypass::new(&self.known.links()).unwrap_or(None);
-            // Before the first worker has shaped, another process may use the same pair of
-            // interfaces.
+        }
+        if self.bypass.is_none() {
+            // What the kernel cannot do was told at the start. If it is an interface that is gone,
+            // the worker says so.
+            self.bypass = bypass(self.args, &self.known.links()).unwrap_or(None);
+            // The worker that had claimed the frames has ended.
             if let Some(bypass) = self.bypass.as_ref().filter(|_| self.shaped) {
                 bypass.forward();
             }
@@ -676,6 +690,22 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>)
         }
     };
     std::thread::Builder::new().name("altq policy".to_owned()).spawn(work).map(drop)
+}
+
+/// Makes the kernel forward the frames of bridges while no worker does, unless nothing may pass
+/// then.
+///
+/// # Errors
+/// Another process runs one of the bridges, or the kernel cannot do it.
+fn bypass(args: &Args, links: &[&Link]) -> Result<Option<Bypass>, LinkError> {
+    if args.fail.is_closed() {
+        return Bypass::sweep(links).map(|()| None);
+    }
+    match Bypass::new(links) {
+        // The worker finds the same, and says so.
+        Err(LinkError::NoInterface { .. } | LinkError::Link(_)) => Ok(None),
+        made => made,
+    }
 }
 
 /// The memory of the history. Without it the next worker begins with an empty history.
