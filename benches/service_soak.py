@@ -11,8 +11,8 @@ from paths_world import FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, Failure, Wa
 from service_world import PLACES, Socket
 
 # The history fills for six hours, up to what --history says. This much is full in five minutes, so
-# that whatever else grows is seen.
-HISTORY = "400kbytes"
+# that whatever else grows is seen: a second takes some 350 bytes.
+HISTORY = "100kbytes"
 # Growth of the memory held after five minutes.
 GROWTH = 0.01
 # Each path's datagrams have a port of their own.

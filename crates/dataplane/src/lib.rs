@@ -50,7 +50,7 @@ pub use nfqueue::steer::Fail;
 pub use running::{Loop, Options, Reach, Ready, Running, Xdp, fits, open, run, sweep};
 pub use snapshots::Snapshots;
 pub use sys::interface::Interface;
-pub use sys::memory::LargePages;
+pub use sys::memory::{LargePages, give_back};
 pub use sys::peer::{Credentials, credentials};
 pub use sys::raw;
 pub use sys::signal;

@@ -57,6 +57,9 @@ use paper::Paper;
 /// A SIGHUP is answered within this time.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// Time after which freed memory goes back to the kernel: policies and documents come and go.
+const TIDY: Duration = Duration::from_secs(30);
+
 /// Options of `altq run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -350,6 +353,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         let thread = std::thread::Builder::new().name("altq tick".to_owned()).spawn(tick);
         thread.context("no thread can be started")?;
     }
+    let tidy = || {
+        loop {
+            std::thread::sleep(TIDY);
+            altq_dataplane::give_back();
+        }
+    };
+    let thread = std::thread::Builder::new().name("altq memory".to_owned()).spawn(tidy);
+    thread.context("no thread can be started")?;
     let printed = show(args, &live, &running, &hangup, wire.as_ref());
     if let Some(manager) = &manager {
         manager.tell("STOPPING=1");
