@@ -15,9 +15,9 @@ const PAGE: usize = 2 << 20;
 /// pages uses small ones.
 pub struct LargePages;
 
-/// Gives memory that was freed back to the kernel, as far as the C library can (malloc_trim(3); only
-/// glibc has it). Otherwise a process keeps what its largest work took, and holes between pieces
-/// that stay.
+/// Gives memory that was freed back to the kernel, as far as the C library can (malloc_trim(3);
+/// only glibc has it). Otherwise a process keeps what its largest work took, and holes between
+/// pieces that stay.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it changes only memory that the allocator has and nobody uses, under its locks.
