@@ -179,6 +179,7 @@ fn nothing_a_new_start_and_what_is_wrong() {
         (&[&wrong, "--against", &old], 2, "wrong.altq:1:"),
         (&[&old, "--against", &wrong], 2, "wrong.altq:1:"),
         (&[&old, "--against", &old, "--capture", &old], 2, "same.altq"),
+        (&["-", "--against", "-"], 2, "only one of the two policies comes from standard input"),
         (&[&two, "--against", &two, "--capture", &old], 2, "choose one with --link: wan, lan"),
         (&[&old], 1, "--against OLD compares with a file"),
     ] {

@@ -1,8 +1,8 @@
 //! `altq plan`: what a policy would change, before it is applied (docs/plan.md).
 //!
-//! Nothing is asked of the loops, and nothing is changed. From the altq that runs the command takes
-//! only the text of its policy; or two files are compared. What a capture's packets would get is
-//! computed by the engine itself, once with each policy.
+//! Nothing is changed. The altq that runs is asked for the text of its policy, and with `--for` for
+//! the packets that it sends; or two files are compared. What packets would get is computed by the
+//! engine itself, once with each policy.
 
 #[cfg(feature = "experiments")]
 mod recorded;
@@ -12,7 +12,7 @@ mod traffic;
 
 #[cfg(feature = "experiments")]
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 #[cfg(feature = "experiments")]
 use std::time::Duration;
 
@@ -103,6 +103,11 @@ impl Baseline {
 
 /// Runs the command. The exit code is 3 if something would change.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let input = Path::new("-");
+    if args.policy.file == input && args.against.as_deref() == Some(input) {
+        eprintln!("altq plan: only one of the two policies comes from standard input; name a file for the other");
+        return Ok(Exit::Usage);
+    }
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let refused = refused_by_kernel(&policy);
     if !refused.is_empty() {

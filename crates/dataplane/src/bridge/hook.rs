@@ -20,6 +20,8 @@ use crate::running::find;
 use crate::sys::interface::{Interface, names};
 use crate::verify::Guard;
 
+/// The kind of a qdisc for incoming packets that altq makes.
+const KIND: &str = "ingress";
 /// The handle of the filter, without the bits for what altq has set.
 const HANDLE: u32 = 0x0a17_0000;
 /// The qdisc for incoming packets is altq's.
@@ -106,9 +108,6 @@ fn place(ask: &mut dyn Ask, interface: &Interface, program: BorrowedFd<'_>) -> R
     }
     done.map(|()| (handle, left.is_some()))
 }
-
-/// The kind of a qdisc for incoming packets that altq makes.
-const KIND: &str = "ingress";
 
 /// The qdisc for incoming packets of a device. `None` as well where the kernel has no qdiscs.
 fn qdisc(ask: &mut dyn Ask, device: u32) -> Result<Option<Found>, Error> {

@@ -44,7 +44,7 @@ pub struct Captured {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Planned {
     link: String,
-    /// What only a new start changes; null if `altq apply` makes all changes while packets wait.
+    /// What only a new start changes; null if the policies name nothing of that kind.
     new_start: Option<String>,
     changes: Vec<Change>,
     /// The packets for which figures are predicted; null if there are none.
@@ -53,9 +53,6 @@ pub struct Planned {
     pub classes: Vec<Class>,
     /// Packets of the capture that change their class, the most bytes first.
     pub moves: Vec<Move>,
-    /// Both policies have the link, and packets were classified by both.
-    #[serde(skip)]
-    in_both: bool,
 }
 
 /// A thing that changes.
@@ -219,8 +216,8 @@ impl Planned {
                 }
             }
         }
-        let (in_both, changes, moves) = (before.is_some() && after.is_some(), Vec::new(), Vec::new());
-        Planned { link: name.to_owned(), new_start: None, changes, capture: None, classes, moves, in_both }
+        let (changes, moves) = (Vec::new(), Vec::new());
+        Planned { link: name.to_owned(), new_start: None, changes, capture: None, classes, moves }
     }
 
     /// Things that change, and what of them only a new start changes.
@@ -345,7 +342,9 @@ impl Planned {
             let (from, to, part) = (name(&one.from), name(&one.to), output::percent(one.bytes, capture.bytes));
             out += &format!("  {from} -> {to}: {}, {part} of the bytes\n", count(one.packets));
         }
-        if self.in_both && self.moves.is_empty() && capture.packets > 0 {
+        // The link's own class is in both policies if the link is.
+        let in_both = self.classes.first().is_some_and(|link| link.before.is_some() && link.after.is_some());
+        if in_both && self.moves.is_empty() && capture.packets > 0 {
             out += "  each of them keeps its class\n";
         }
         out + &self.table("what each class would get", &PREDICTED, all, width)

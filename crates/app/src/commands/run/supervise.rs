@@ -138,6 +138,8 @@ struct Supervisor<'a> {
     away: Option<Away>,
     /// Forwards the frames of bridges while no worker does.
     bypass: Option<Bypass>,
+    /// Why there is none. It is told once a worker shapes: if none can, it has said why itself.
+    no_bypass: Option<LinkError>,
     /// Does so if there is no `bypass`.
     standby: Option<Standby>,
     manager: Manager,
@@ -162,16 +164,13 @@ pub fn supervise(
     let ending = Watch::new().context("signals cannot be watched")?;
     let hangup = Hangup::new().context("signals cannot be watched")?;
     Standby::sweep(links);
-    let bypass = match bypass(args, links) {
-        Ok(bypass) => bypass,
+    let (bypass, no_bypass) = match bypass(args, links) {
+        Ok(bypass) => (bypass, None),
         Err(error @ LinkError::Held { .. }) => {
             eprintln!("altq run: {error}");
             return Ok(Exit::of_link(&error));
         }
-        Err(error) => {
-            eprintln!("altq run: the kernel cannot forward for bridges while no worker shapes: {error}");
-            None
-        }
+        Err(error) => (None, Some(error)),
     };
     let links = links.iter().map(|link| (*link).clone()).collect();
     let mut supervisor = Supervisor {
@@ -192,6 +191,7 @@ pub fn supervise(
         overdue: None,
         away: None,
         bypass,
+        no_bypass,
         standby: None,
         manager: Manager::of_environment(),
         drift: socket.and_then(Opened::path).map(|path| drift::Watch::telling(path, args.fail.fail())).transpose()?,
@@ -304,8 +304,7 @@ impl Supervisor<'_> {
             self.bypass = None;
         }
         if self.bypass.is_none() {
-            // What the kernel cannot do was told at the start. If it is an interface that is gone,
-            // the worker says so.
+            // If an interface is gone, the worker says so.
             self.bypass = bypass(self.args, &self.known.links()).unwrap_or(None);
             // The worker that had claimed the frames has ended.
             if let Some(bypass) = self.bypass.as_ref().filter(|_| self.shaped) {
@@ -499,6 +498,15 @@ impl Supervisor<'_> {
             eprintln!("altq run: {what}");
         } else if let Some(time) = self.args.duration {
             self.end = Some(self.now().saturating_add(time).saturating_add(LATE));
+        }
+        if let Some(error) = self.no_bypass.take().filter(|_| self.bypass.is_none()) {
+            eprintln!(
+                "altq run: {}: {error}",
+                match self.args.fail.is_closed() {
+                    true => "a program that a killed altq may have left cannot be removed",
+                    false => "the kernel cannot forward for bridges while no worker shapes",
+                }
+            );
         }
         self.give_again();
         self.manager.tell("READY=1\nSTATUS=shaping");
@@ -698,14 +706,7 @@ fn tell(mut to: UnixStream, worker: OwnedFd, policies: mpsc::Receiver<ToWorker>)
 /// # Errors
 /// Another process runs one of the bridges, or the kernel cannot do it.
 fn bypass(args: &Args, links: &[&Link]) -> Result<Option<Bypass>, LinkError> {
-    if args.fail.is_closed() {
-        return Bypass::sweep(links).map(|()| None);
-    }
-    match Bypass::new(links) {
-        // The worker finds the same, and says so.
-        Err(LinkError::NoInterface { .. } | LinkError::Link(_)) => Ok(None),
-        made => made,
-    }
+    if args.fail.is_closed() { Bypass::sweep(links).map(|()| None) } else { Bypass::new(links) }
 }
 
 /// The memory of the history. Without it the next worker begins with an empty history.
