@@ -78,12 +78,14 @@ class Soaked:
         self.wrong += unequal(found["links"][0])[:3]
 
     def change(self, number):
-        """The next policy."""
+        """The next policy, and what `altq status` says then."""
         try:
             self.service.apply(turning(self.path, number))
             self.policies += 1
         except Failure as error:
             self.wrong.append(str(error))
+        if (state := self.service.state()) != "shaping":
+            self.wrong.append(f"it is {state} after policy {number}")
 
     def flap(self):
         host, interface = ENDS[self.path]

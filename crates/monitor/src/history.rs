@@ -7,18 +7,17 @@
 //! the oldest are dropped in this order: seconds older than a minute, then quarters, then the other
 //! seconds.
 //!
-//! It can be written and read back (serde), so that it outlives the process that watches. Classes
-//! are numbers there; [`renumber`](History::renumber) changes them to the numbers of another
-//! policy.
+//! Classes are numbers there; [`renumber`](History::renumber) changes them to the numbers of
+//! another policy. [`records`](crate::records) keeps it beyond the process that watches.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
-use serde::{Deserialize, Serialize};
 
-pub use crate::slice::{Point, Slice};
+pub use crate::slice::{Point, Slice, SliceRef};
+use crate::slices::Slices;
 
 /// Seconds that are kept.
 pub const SECONDS: usize = 300;
@@ -30,25 +29,23 @@ pub const QUARTERS: usize = 1440;
 const MINUTE: usize = 60;
 
 /// The history of a link.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct History {
     /// Names of the classes, by number.
     names: Vec<String>,
     /// Bytes that it may take.
     limit: usize,
-    seconds: VecDeque<Slice>,
-    quarters: VecDeque<Slice>,
+    seconds: Slices,
+    quarters: Slices,
     /// How many of the latest seconds are in no quarter yet.
     pending: usize,
-    /// Bytes that the slices take.
-    held: usize,
 }
 
 impl History {
     /// An empty history of classes with these names. It takes at most `limit` bytes, but always
     /// keeps the last second.
     pub fn new(names: Vec<String>, limit: usize) -> History {
-        History { names, limit, seconds: VecDeque::new(), quarters: VecDeque::new(), pending: 0, held: 0 }
+        History { names, limit, seconds: Slices::default(), quarters: Slices::default(), pending: 0 }
     }
 
     /// Names of the classes, by number.
@@ -57,9 +54,8 @@ impl History {
     }
 
     /// Adds a second. It must begin where the last one ended, or later.
-    pub fn push_second(&mut self, slice: Slice) {
-        self.held += slice.memory();
-        self.seconds.push_back(slice);
+    pub fn push_second(&mut self, slice: &Slice) {
+        self.seconds.push_back(slice.view());
         self.pending += 1;
         self.trim();
     }
@@ -72,7 +68,7 @@ impl History {
         let parts = || self.seconds.iter().skip(first);
         let (Some(begin), Some(end)) = (parts().next(), parts().next_back()) else { return };
         let mut sums: BTreeMap<ClassId, Point> = BTreeMap::new();
-        for (class, point) in parts().flat_map(Slice::points) {
+        for (class, point) in parts().flat_map(SliceRef::points) {
             sums.entry(class).or_default().add(&point);
         }
         for (class, sum) in &mut sums {
@@ -83,48 +79,43 @@ impl History {
         let mut slice = Slice::new(begin.from, end.to, seconds, sums);
         slice.lent_by_idle = slice.lent_by_idle.saturating_add(lent);
         slice.rate_bit_s = parts().map(|part| part.rate_bit_s).filter(|rate| *rate > 0).min().unwrap_or(0);
-        self.held += slice.memory();
-        self.quarters.push_back(slice);
+        self.quarters.push_back(slice.view());
         self.trim();
     }
 
     /// Drops what is too old, and what exceeds the memory limit.
     fn trim(&mut self) {
-        let over = |history: &History, least: usize| history.seconds.len() > least && history.held > history.limit;
+        let over = |history: &History, least: usize| history.seconds.len() > least && history.memory() > history.limit;
         while self.seconds.len() > SECONDS || over(self, MINUTE) {
-            self.drop_second();
+            self.seconds.pop_front();
         }
-        while self.quarters.len() > QUARTERS || self.held > self.limit && !self.quarters.is_empty() {
-            self.held = self.held.saturating_sub(self.quarters.pop_front().map_or(0, |slice| slice.memory()));
+        while self.quarters.len() > QUARTERS || self.memory() > self.limit && self.quarters.len() > 0 {
+            self.quarters.pop_front();
         }
         while over(self, 1) {
-            self.drop_second();
+            self.seconds.pop_front();
         }
-    }
-
-    fn drop_second(&mut self) {
-        self.held = self.held.saturating_sub(self.seconds.pop_front().map_or(0, |slice| slice.memory()));
     }
 
     /// The slices of seconds, the oldest first.
-    pub fn seconds(&self) -> impl DoubleEndedIterator<Item = &Slice> + ExactSizeIterator {
+    pub fn seconds(&self) -> impl DoubleEndedIterator<Item = SliceRef<'_>> + ExactSizeIterator {
         self.seconds.iter()
     }
 
     /// The slices of quarters of a minute, the oldest first.
-    pub fn quarters(&self) -> impl DoubleEndedIterator<Item = &Slice> + ExactSizeIterator {
+    pub fn quarters(&self) -> impl DoubleEndedIterator<Item = SliceRef<'_>> + ExactSizeIterator {
         self.quarters.iter()
     }
 
     /// The last `seconds` seconds, or as many as there are, the oldest first.
-    pub fn last(&self, seconds: usize) -> impl Iterator<Item = &Slice> {
+    pub fn last(&self, seconds: usize) -> impl Iterator<Item = SliceRef<'_>> {
         self.seconds.iter().skip(self.seconds.len().saturating_sub(seconds))
     }
 
     /// The slices that overlap a time, the oldest first. Quarters are used up to the one that has
     /// the oldest second, which may begin before it; then seconds. So no time is missing, and none
     /// is there twice.
-    pub fn slices(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &Slice> {
+    pub fn slices(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = SliceRef<'_>> {
         let fine = self.seconds.front().map_or(Nanos::MAX, |slice| slice.from);
         let coarse = self.quarters.iter().filter(move |slice| slice.from < fine);
         let until = self.quarters.iter().rev().find(|slice| slice.from < fine).map_or(0, |slice| slice.to);
@@ -135,13 +126,13 @@ impl History {
     /// What one class's own packets did in each of these [`slices`](History::slices): beginning,
     /// end, seconds, and its point.
     pub fn of_class(&self, class: ClassId, from: Nanos, to: Nanos) -> impl Iterator<Item = (Nanos, Nanos, u32, Point)> {
-        let point = move |slice: &Slice| slice.point(class).unwrap_or_default();
+        let point = move |slice: SliceRef<'_>| slice.point(class).unwrap_or_default();
         self.slices(from, to).map(move |slice| (slice.from, slice.to, slice.seconds, point(slice)))
     }
 
     /// Bytes of memory that the slices take.
     pub fn memory(&self) -> usize {
-        self.held
+        self.seconds.memory() + self.quarters.memory()
     }
 
     /// A history of slices that an earlier process has kept, each with the names of the classes as
@@ -157,21 +148,24 @@ impl History {
         let mut history = History::new(names, limit);
         let numbered = |slices: Vec<(Slice, Arc<[String]>)>| {
             let mut known: Option<(Arc<[String]>, Vec<ClassId>)> = None;
-            let mut number = |slice: Slice, old: Arc<[String]>| {
+            let mut all = Slices::default();
+            for (slice, old) in slices {
                 let (_, new) = match known.take().filter(|(of, _)| Arc::ptr_eq(of, &old)) {
                     Some(same) => known.insert(same),
                     None => known.insert((old.clone(), new_numbers(&old, &history.names))),
                 };
-                if is_same(new) { slice } else { slice.renumbered(new) }
-            };
-            slices.into_iter().map(|(slice, old)| number(slice, old)).collect::<VecDeque<Slice>>()
+                match is_same(new) {
+                    true => all.push_back(slice.view()),
+                    false => all.push_back(slice.view().renumbered(new).view()),
+                }
+            }
+            all
         };
         (history.seconds, history.quarters) = (numbered(seconds), numbered(quarters));
         let until = history.quarters.back().map_or(0, |quarter| quarter.to);
         history.pending = history.seconds.iter().filter(|second| second.from >= until).count();
-        history.held = history.seconds.iter().chain(&history.quarters).map(Slice::memory).sum();
         let mut worst: HashMap<ClassId, (Nanos, Nanos)> = HashMap::new();
-        for (class, point) in history.last(history.pending).flat_map(Slice::points) {
+        for (class, point) in history.last(history.pending).flat_map(SliceRef::points) {
             let times = worst.entry(class).or_default();
             if point.p99 >= times.1 {
                 *times = (point.p50, point.p99);
@@ -187,12 +181,10 @@ impl History {
     pub fn renumber(&mut self, names: Vec<String>, limit: usize) {
         let new = new_numbers(&self.names, &names);
         if !is_same(&new) {
-            for slice in self.seconds.iter_mut().chain(&mut self.quarters) {
-                *slice = slice.renumbered(&new);
-            }
+            self.seconds.renumber(&new);
+            self.quarters.renumber(&new);
         }
         (self.names, self.limit) = (names, limit);
-        self.held = self.seconds.iter().chain(&self.quarters).map(Slice::memory).sum();
         self.trim();
     }
 }
@@ -232,7 +224,7 @@ mod tests {
         let mut history = History::new(names(&["link", "a", "b"]), limit);
         for n in 0..seconds {
             let other = (n % 10 == 0).then(|| (2, point(1)));
-            history.push_second(Slice::new(n * S, (n + 1) * S, 1, [(1, point(n))].into_iter().chain(other)));
+            history.push_second(&Slice::new(n * S, (n + 1) * S, 1, [(1, point(n))].into_iter().chain(other)));
             if n % 15 == 14 {
                 history.push_quarter(&HashMap::from([(1, (7, 9))]));
             }
@@ -273,7 +265,7 @@ mod tests {
             for rate_bit_s in rates {
                 let mut slice = Slice::new(0, S, 1, []);
                 slice.rate_bit_s = rate_bit_s;
-                history.push_second(slice);
+                history.push_second(&slice);
             }
             history.push_quarter(&HashMap::new());
         }
@@ -299,7 +291,7 @@ mod tests {
         let history = filled(40, 1 << 20);
         let old: Arc<[String]> = history.names().to_vec().into();
         let with = |slices: Vec<Slice>| slices.into_iter().map(|slice| (slice, old.clone())).collect::<Vec<_>>();
-        let back = |slice: &Slice| Slice::decoded(&slice.encoded()).unwrap();
+        let back = |slice: SliceRef<'_>| Slice::decoded(&slice.encoded()).unwrap();
         let (seconds, quarters) = (history.seconds().map(back).collect(), history.quarters().map(back).collect());
         // a and b have changed places, and between them is a number that no class has.
         let new = names(&["link", "b", "", "a"]);
@@ -310,7 +302,7 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|class| sums(&kept, class)), [0, 4, 0, (0..40).sum()]);
         // Ten seconds were in no quarter yet; those of the next process begin another one.
         assert_eq!(kept.quarters().map(|slice| slice.seconds).collect::<Vec<_>>(), [15, 15, 10]);
-        kept.push_second(Slice::new(50 * S, 51 * S, 1, [(1, point(5))]));
+        kept.push_second(&Slice::new(50 * S, 51 * S, 1, [(1, point(5))]));
         kept.push_quarter(&HashMap::new());
         let quarters: Vec<_> = kept.quarters().map(|slice| (slice.from / S, slice.to / S, slice.seconds)).collect();
         assert_eq!(quarters, [(0, 15, 15), (15, 30, 15), (30, 40, 10), (50, 51, 1)]);
@@ -318,11 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn it_outlives_its_process_and_its_policy() {
+    fn it_outlives_its_policy() {
         let history = filled(40, 1 << 20);
-        let text = serde_json::to_string(&history).unwrap();
-        let mut back: History = serde_json::from_str(&text).unwrap();
-        assert_eq!(back.seconds().collect::<Vec<_>>(), history.seconds().collect::<Vec<_>>());
+        let mut back = history.clone();
         // b is now class 1, and a is gone.
         back.renumber(names(&["link", "b"]), 1 << 20);
         let sums = |history: &History, class: ClassId| -> u64 {
@@ -330,6 +320,6 @@ mod tests {
         };
         assert_eq!((sums(&back, 1), sums(&back, ROOT)), (sums(&history, 2), sums(&history, 1)));
         assert_eq!((sums(&history, 2), sums(&history, 1)), (4, (0..40).sum()));
-        assert_eq!(back.memory(), back.seconds().chain(back.quarters()).map(Slice::memory).sum::<usize>());
+        assert_eq!(back.memory(), history.memory(), "a class took the place of each");
     }
 }

@@ -41,6 +41,7 @@ pub mod promise;
 pub mod recorded;
 pub mod records;
 pub mod slice;
+mod slices;
 pub mod space_saving;
 pub mod steps;
 pub mod summary;

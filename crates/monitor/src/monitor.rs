@@ -24,7 +24,7 @@ use crate::departures::COUNTERS;
 use crate::flow::FlowKey;
 use crate::fold::{By, Folded, fold};
 use crate::frame::{Frame, Parts, rate};
-use crate::history::{History, Point, QUARTER, Slice};
+use crate::history::{History, Point, QUARTER, Slice, SliceRef};
 use crate::ledger::settle;
 use crate::promise::{Claim, Promises};
 use crate::steps::{STEP, Window};
@@ -316,7 +316,7 @@ impl Monitor {
         }
         let mut slice = Slice::new(second.from, second.to, 1, (0..).zip(points));
         slice.rate_bit_s = second.rate_bit_s;
-        self.history.push_second(slice);
+        self.history.push_second(&slice);
         let quarter = u64::from(QUARTER);
         if now % quarter == quarter - 1 {
             let mut times = HashMap::new();
@@ -410,7 +410,7 @@ impl Monitor {
         let span = self.span(window)?;
         let slices = || self.history.last(span.seconds as usize);
         let mut own = vec![Point::default(); self.tree.len()];
-        for (class, point) in slices().flat_map(Slice::points) {
+        for (class, point) in slices().flat_map(SliceRef::points) {
             if let Some(sum) = own.get_mut(class as usize) {
                 sum.add(&point);
             }

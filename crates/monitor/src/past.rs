@@ -7,7 +7,7 @@ use altq_engine::units::{Nanos, SECOND};
 use crate::frame::{Delay, Frame, Parts};
 use crate::history::QUARTER;
 use crate::monitor::Monitor;
-use crate::slice::{Point, Slice};
+use crate::slice::{Point, SliceRef};
 use crate::steps::Window;
 
 impl Monitor {
@@ -23,18 +23,18 @@ impl Monitor {
             Window::Ten => 10,
             Window::Minute => 60,
         };
-        let began = |slice: &&Slice| slice.from < end;
-        let mut slices: Vec<&Slice> = self.history.seconds().rev().filter(began).take(seconds).collect();
+        let began = |slice: &SliceRef<'_>| slice.from < end;
+        let mut slices: Vec<SliceRef<'_>> = self.history.seconds().rev().filter(began).take(seconds).collect();
         let whole = slices.len() == seconds || self.history.quarters().next().is_none();
         if !whole {
             let coarse = seconds.div_ceil(QUARTER as usize);
-            let quarters: Vec<&Slice> = self.history.quarters().rev().filter(began).take(coarse).collect();
+            let quarters: Vec<SliceRef<'_>> = self.history.quarters().rev().filter(began).take(coarse).collect();
             // The latest seconds are in no quarter yet.
             if !quarters.is_empty() && slices.is_empty() || quarters.len() == coarse {
                 slices = quarters;
             }
         }
-        let length = |slice: &&Slice| slice.to.saturating_sub(slice.from);
+        let length = |slice: &SliceRef<'_>| slice.to.saturating_sub(slice.from);
         let latest = slices.first()?;
         if latest.to.saturating_add(length(latest).max(SECOND)) < end {
             return None;

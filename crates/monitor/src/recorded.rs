@@ -8,7 +8,7 @@ use altq_engine::units::{Nanos, Rate};
 use serde::Serialize;
 
 use crate::history::History;
-use crate::slice::{Point, Slice};
+use crate::slice::{Point, SliceRef};
 use crate::tree::Tree;
 
 /// The name of the form.
@@ -118,12 +118,12 @@ fn numbers(class: u32, point: &Point) -> [u64; 13] {
 /// The slices of a history from some moment on, with about `most` points, and where to go on.
 /// `unix` makes a moment of the loop's clock one of the clock of the day.
 pub fn pieces(history: &History, from: Begin, most: usize, unix: impl Fn(Nanos) -> u64) -> (Vec<Piece>, Option<Nanos>) {
-    let slices: Vec<&Slice> = match from {
+    let slices: Vec<SliceRef<'_>> = match from {
         Begin::Moment(moment) => history.slices(moment, Nanos::MAX).collect(),
         Begin::Next(next) => {
             // Seconds that have become part of a quarter since are taken as they are.
             let fine = history.seconds().next().is_some_and(|first| first.from <= next);
-            let behind = |slice: &&Slice| slice.from >= next;
+            let behind = |slice: &SliceRef<'_>| slice.from >= next;
             match fine {
                 true => history.seconds().filter(behind).collect(),
                 false => history.slices(next, Nanos::MAX).filter(behind).collect(),
@@ -170,6 +170,7 @@ mod tests {
     use altq_engine::units::SECOND;
 
     use super::*;
+    use crate::slice::Slice;
 
     /// Two classes, which send n packets in second n, for so many seconds.
     fn history(seconds: u64) -> History {
@@ -178,7 +179,7 @@ mod tests {
             let point = Point { sent_packets: n + 1, sent_bytes: 100, missed_bytes: 7, ..Point::default() };
             let mut slice = Slice::new(n * SECOND, (n + 1) * SECOND, 1, [(1, point), (2, point)]);
             slice.rate_bit_s = n * 1000;
-            history.push_second(slice);
+            history.push_second(&slice);
             if n % 15 == 14 {
                 history.push_quarter(&HashMap::new());
             }

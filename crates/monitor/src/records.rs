@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::slice::Slice;
+use crate::slice::{Slice, SliceRef};
 
 /// The fewest bytes that can hold a history.
 pub const LEAST: usize = 1 << 16;
@@ -202,14 +202,14 @@ impl Records {
 
     /// Records a second of a link, and returns what to write. `None` if the link's names were not
     /// set, or if it does not fit.
-    pub fn second(&mut self, link: &str, slice: &Slice) -> Option<Write> {
+    pub fn second(&mut self, link: &str, slice: SliceRef<'_>) -> Option<Write> {
         let names = self.of_links.get(link)?;
         self.seconds.put(&about(link, names.hash, &slice.encoded()))
     }
 
     /// Records a quarter of a minute. The link's names are written again if their ring would soon
     /// overwrite them.
-    pub fn quarter(&mut self, link: &str, slice: &Slice) -> Vec<Write> {
+    pub fn quarter(&mut self, link: &str, slice: SliceRef<'_>) -> Vec<Write> {
         let Some(names) = self.of_links.get_mut(link) else { return Vec::new() };
         let quarter = self.quarters.put(&about(link, names.hash, &slice.encoded()));
         let old = self.names.written.saturating_sub(names.written) > self.names.size as u64 / 4;
@@ -249,13 +249,13 @@ mod tests {
         put(&mut memory, records.set_names("wan", &names(&["link", "a"])));
         put(&mut memory, records.set_names("lan", &names(&["other"])));
         for second in 0..500 {
-            put(&mut memory, records.second("wan", &slice(second)));
+            put(&mut memory, records.second("wan", slice(second).view()));
             if second % 15 == 14 {
-                put(&mut memory, records.quarter("wan", &slice(second)));
+                put(&mut memory, records.quarter("wan", slice(second).view()));
             }
         }
-        put(&mut memory, records.second("lan", &slice(7)));
-        assert!(records.second("unknown", &slice(7)).is_none());
+        put(&mut memory, records.second("lan", slice(7).view()));
+        assert!(records.second("unknown", slice(7).view()).is_none());
         let (mut again, mut kept) = Records::open(&memory);
         let wan = kept.remove("wan").unwrap();
         // Three eighths of 65,536 bytes hold some 60 seconds of 20 classes. All quarters of a
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!((only, &**of, kept["lan"].seconds.len()), (&slice(7), &names(&["other"])[..], 1));
         // The next process goes on after them. Its last record is cut off in the middle.
         put(&mut memory, again.set_names("wan", &names(&["link", "b"])));
-        put(&mut memory, again.second("wan", &slice(500)));
-        let (at, mut bytes) = again.second("wan", &slice(501)).unwrap();
+        put(&mut memory, again.second("wan", slice(500).view()));
+        let (at, mut bytes) = again.second("wan", slice(501).view()).unwrap();
         bytes.truncate(bytes.len() / 2);
         put(&mut memory, [(at, bytes)]);
         let (_, kept) = Records::open(&memory);
@@ -287,11 +287,11 @@ mod tests {
         let (mut records, _) = Records::open(&memory);
         assert!(records.set_names("wan", &names(&["link", "a"])).is_some());
         assert!(records.set_names("wan", &names(&["link", "a"])).is_none());
-        assert!(records.second("wan", &slice(0)).is_some());
+        assert!(records.second("wan", slice(0).view()).is_some());
         // Longer than all of the memory.
         let long = "x".repeat(LEAST);
         assert!(records.set_names("wan", &names(&["link", &long])).is_none());
-        assert!(records.second("wan", &slice(1)).is_none());
+        assert!(records.second("wan", slice(1).view()).is_none());
         assert!(records.set_names("wan", &names(&["link", "a"])).is_some());
     }
 
@@ -303,7 +303,7 @@ mod tests {
         // Another link has new classes again and again.
         for second in 0..2000u64 {
             put(&mut memory, records.set_names("lan", &names(&["l", &format!("c{second}")])));
-            put(&mut memory, records.quarter("wan", &slice(second)));
+            put(&mut memory, records.quarter("wan", slice(second).view()));
         }
         let (_, kept) = Records::open(&memory);
         assert_eq!(kept["wan"].quarters.last().unwrap().0, slice(1999));
@@ -317,6 +317,6 @@ mod tests {
         let (mut records, _) = Records::open(&noise);
         let many: Vec<String> = (0..10_000).map(|n| format!("class-{n}")).collect();
         assert!(records.set_names("wan", &many).is_none());
-        assert!(records.second("wan", &slice(1)).is_none());
+        assert!(records.second("wan", slice(1).view()).is_none());
     }
 }

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Nanos;
-use serde::{Deserialize, Serialize};
 
 /// What a class's own packets did, without those of the classes below it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// Packets sent.
     pub sent_packets: u64,
@@ -87,9 +86,9 @@ impl Point {
     }
 }
 
-/// A stretch of time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slice {
+/// A stretch of time. Its points are in memory of its own or, as a [`SliceRef`], in that of a history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice<B = Box<[u8]>> {
     /// When it began, on the loop's clock.
     pub from: Nanos,
     /// When it ended.
@@ -101,11 +100,13 @@ pub struct Slice {
     /// else.
     pub lent_by_idle: u64,
     /// The lowest rate that the link had in this time, bit/s; 0 if it is not known.
-    #[serde(default)]
     pub rate_bit_s: u64,
     /// The points, packed, in the order of the classes' numbers.
-    packed: Box<[u8]>,
+    packed: B,
 }
+
+/// A slice of a history.
+pub type SliceRef<'a> = Slice<&'a [u8]>;
 
 impl Slice {
     /// A slice of these points, in the order of their classes' numbers, each class at most once.
@@ -127,9 +128,38 @@ impl Slice {
         Slice { from, to, seconds, lent_by_idle, rate_bit_s: 0, packed: Box::from(packed.as_slice()) }
     }
 
+    /// The slice of these bytes; `None` if they break off before the points.
+    pub fn decoded(bytes: &[u8]) -> Option<Slice> {
+        let mut rest = bytes;
+        let (from, to) = (take(&mut rest)?, take(&mut rest)?);
+        let seconds = u32::try_from(take(&mut rest)?).ok()?;
+        let (lent_by_idle, rate_bit_s) = (take(&mut rest)?, take(&mut rest)?);
+        Some(Slice { from, to, seconds, lent_by_idle, rate_bit_s, packed: rest.into() })
+    }
+
+    /// The same slice, to read.
+    pub fn view(&self) -> SliceRef<'_> {
+        self.with(&*self.packed)
+    }
+}
+
+impl<B> Slice<B> {
+    /// The points, packed, or where they are.
+    pub(crate) fn packed(&self) -> &B {
+        &self.packed
+    }
+
+    /// The same slice with its points elsewhere.
+    pub(crate) fn with<C>(&self, packed: C) -> Slice<C> {
+        let Slice { from, to, seconds, lent_by_idle, rate_bit_s, .. } = *self;
+        Slice { from, to, seconds, lent_by_idle, rate_bit_s, packed }
+    }
+}
+
+impl<'a> SliceRef<'a> {
     /// The points.
-    pub fn points(&self) -> impl Iterator<Item = (ClassId, Point)> {
-        let mut rest: &[u8] = &self.packed;
+    pub fn points(self) -> impl Iterator<Item = (ClassId, Point)> + 'a {
+        let mut rest = self.packed;
         let mut class: ClassId = 0;
         std::iter::from_fn(move || {
             // If the numbers break off, as in a damaged file, the points end.
@@ -144,12 +174,12 @@ impl Slice {
     }
 
     /// The point of a class; `None` if it did nothing.
-    pub fn point(&self, class: ClassId) -> Option<Point> {
+    pub fn point(self, class: ClassId) -> Option<Point> {
         self.points().take_while(|(at, _)| *at <= class).find(|(at, _)| *at == class).map(|(_, point)| point)
     }
 
     /// The same slice with other class numbers. `new` has the new number by old number.
-    pub fn renumbered(&self, new: &[ClassId]) -> Slice {
+    pub fn renumbered(self, new: &[ClassId]) -> Slice {
         let mut points: BTreeMap<ClassId, Point> = BTreeMap::new();
         for (class, point) in self.points() {
             let class = new.get(class as usize).copied().unwrap_or(ROOT);
@@ -165,27 +195,13 @@ impl Slice {
     }
 
     /// The slice as bytes, for another process: five numbers, then the points.
-    pub fn encoded(&self) -> Vec<u8> {
+    pub fn encoded(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(50 + self.packed.len());
         for number in [self.from, self.to, u64::from(self.seconds), self.lent_by_idle, self.rate_bit_s] {
             put(&mut bytes, number);
         }
-        bytes.extend_from_slice(&self.packed);
+        bytes.extend_from_slice(self.packed);
         bytes
-    }
-
-    /// The slice of these bytes; `None` if they break off before the points.
-    pub fn decoded(bytes: &[u8]) -> Option<Slice> {
-        let mut rest = bytes;
-        let (from, to) = (take(&mut rest)?, take(&mut rest)?);
-        let seconds = u32::try_from(take(&mut rest)?).ok()?;
-        let (lent_by_idle, rate_bit_s) = (take(&mut rest)?, take(&mut rest)?);
-        Some(Slice { from, to, seconds, lent_by_idle, rate_bit_s, packed: rest.into() })
-    }
-
-    /// Bytes of memory held.
-    pub fn memory(&self) -> usize {
-        size_of::<Slice>() + self.packed.len()
     }
 }
 
@@ -260,17 +276,15 @@ mod tests {
         let lender = Point { lent_bytes: 70, ..Point::default() };
         let busy = [(0, point(1)), (7, point(300)), (8, lender), (9, lender), (4_000_000_000, point(2))];
         let slice = Slice::new(5, 6, 1, busy);
-        let points: Vec<_> = slice.points().collect();
+        let points: Vec<_> = slice.view().points().collect();
         assert_eq!(points, [busy[0], busy[1], busy[4]]);
-        assert_eq!((slice.lent_by_idle, slice.point(7), slice.point(8)), (140, Some(point(300)), None));
-        let text = serde_json::to_string(&slice).unwrap();
-        assert_eq!(serde_json::from_str::<Slice>(&text).unwrap(), slice);
+        assert_eq!((slice.lent_by_idle, slice.view().point(7), slice.view().point(8)), (140, Some(point(300)), None));
         // The link's rate comes along, and stays when classes get other numbers.
         let slice = Slice { rate_bit_s: 5_000_000, ..slice };
-        assert_eq!(Slice::decoded(&slice.encoded()), Some(slice.clone()));
-        assert_eq!(slice.renumbered(&[0, 1]).rate_bit_s, 5_000_000);
+        assert_eq!(Slice::decoded(&slice.view().encoded()), Some(slice.clone()));
+        assert_eq!(slice.view().renumbered(&[0, 1]).rate_bit_s, 5_000_000);
         // The class takes 1 byte, the ten sums take 11 (one of them two), and the two times two
         // bytes each.
-        assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).memory() - size_of::<Slice>(), 1 + 11 + 4);
+        assert_eq!(Slice::new(0, 1, 1, [(1, point(1))]).packed().len(), 1 + 11 + 4);
     }
 }

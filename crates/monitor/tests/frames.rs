@@ -3,11 +3,13 @@
 
 mod world;
 
+use std::sync::Arc;
+
 use altq_engine::account::Counters;
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::SECOND;
 use altq_monitor::document::{Link, More, SCHEMA, Top};
-use altq_monitor::slice::Slice;
+use altq_monitor::history::{History, Slice, SliceRef};
 use altq_monitor::{Limits, Monitor, Second, Tree, Window};
 use proptest::prelude::*;
 use world::{CLASSES, Left, World, engine, tree};
@@ -40,7 +42,7 @@ proptest! {
         prop_assert_eq!((history.seconds().len(), history.quarters().len()), (70, 4));
         for class in 0..7 {
             let wire = |seconds: &[Left]| seconds.iter().map(|left| left.wire[class as usize]).sum::<u64>();
-            let of_slice = |slice: &Slice| slice.point(class).map_or(0, |point| point.wire_bytes);
+            let of_slice = |slice: SliceRef<'_>| slice.point(class).map_or(0, |point| point.wire_bytes);
             let fine: u64 = history.seconds().map(of_slice).sum();
             let coarse: u64 = history.quarters().map(of_slice).sum();
             prop_assert_eq!((fine, coarse), (wire(&world.seconds), wire(&world.seconds[..60])));
@@ -120,8 +122,11 @@ fn a_history_goes_on_in_another_process_and_under_another_policy() {
     let mut world = World::new(9);
     (0..20).for_each(|_| world.second([0, 0, 0, 50, 50, 0, 0]));
     let sent = |world: &World, class: usize| world.seconds.iter().map(|left| left.wire[class]).sum::<u64>();
-    let kept: altq_monitor::History =
-        serde_json::from_str(&serde_json::to_string(world.monitor.history()).unwrap()).unwrap();
+    let history = world.monitor.history();
+    let names: Arc<[String]> = history.names().into();
+    let kept = |slice: SliceRef<'_>| (Slice::decoded(&slice.encoded()).unwrap(), names.clone());
+    let (seconds, quarters) = (history.seconds().map(kept).collect(), history.quarters().map(kept).collect());
+    let kept = History::restored(names.to_vec(), 1 << 20, seconds, quarters);
     world.monitor = Monitor::new(tree(), Limits::default(), Some(kept));
     // A new monitor takes all that the engine has counted as one second. Here the engine begins
     // anew as well.
@@ -129,9 +134,9 @@ fn a_history_goes_on_in_another_process_and_under_another_policy() {
     (0..25).for_each(|_| world.second([0, 0, 0, 50, 50, 0, 0]));
     for class in [3, 4] {
         assert_eq!(in_history(&world.monitor, class), sent(&world, class as usize));
-        // The quarters have 15 seconds, then 20: five that were left and 15 of the new process.
+        // The quarters have 15 seconds, then the five that were left, and 15 of the new process.
         let quarters: Vec<u32> = world.monitor.history().quarters().map(|slice| slice.seconds).collect();
-        assert_eq!(quarters, [15, 20]);
+        assert_eq!(quarters, [15, 5, 15]);
     }
     // Class 3 is gone from the policy: its history is the link's.
     let mut classes = tree().classes().to_vec();

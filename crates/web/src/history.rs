@@ -7,7 +7,7 @@ use std::sync::Arc;
 use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::{Nanos, SECOND};
 use altq_monitor::frame::rate;
-use altq_monitor::history::{History, Point, QUARTER, Slice};
+use altq_monitor::history::{History, Point, QUARTER, Slice, SliceRef};
 use serde::Serialize;
 
 use crate::frame::Classes;
@@ -117,7 +117,7 @@ impl Past {
                 *worst = (point.p50, point.p99);
             }
         }
-        self.history.push_second(Slice::new(step.from, step.to, 1, points));
+        self.history.push_second(&Slice::new(step.from, step.to, 1, points));
         self.latest = Some((classes.clone(), numbers));
     }
 
@@ -180,7 +180,7 @@ impl Past {
         let (from, to) = (self.at(from), self.at(to));
         let parts = Parts::of(classes, numbers, class, self.names.len());
         let mut bytes = vec![0_u64; classes.tree.len()];
-        for (number, point) in self.history.slices(from, to).flat_map(Slice::points) {
+        for (number, point) in self.history.slices(from, to).flat_map(SliceRef::points) {
             if let Some(sum) = parts.of_number(number).and_then(|part| bytes.get_mut(part as usize)) {
                 *sum = sum.saturating_add(point.wire_bytes);
             }
@@ -218,7 +218,7 @@ impl Past {
 }
 
 impl Series {
-    fn add(&mut self, slice: &Slice, sums: &[Point], unix_ms: u64) {
+    fn add(&mut self, slice: SliceRef<'_>, sums: &[Point], unix_ms: u64) {
         let time = slice.to.saturating_sub(slice.from);
         self.unix_ms.push(unix_ms);
         self.step_ms.push(time / 1_000_000);

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use altq_monitor::history::Slice;
+use altq_monitor::history::SliceRef;
 use altq_monitor::records::{Kept, LEAST, Records, Write};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -87,13 +87,13 @@ impl Memory {
     }
 
     /// Writes a second of a link.
-    pub fn second(&mut self, link: &str, slice: &Slice) {
+    pub fn second(&mut self, link: &str, slice: SliceRef<'_>) {
         let writes = self.records.second(link, slice);
         self.write(writes);
     }
 
     /// Writes a quarter of a minute of a link.
-    pub fn quarter(&mut self, link: &str, slice: &Slice) {
+    pub fn quarter(&mut self, link: &str, slice: SliceRef<'_>) {
         let writes = self.records.quarter(link, slice);
         self.write(writes);
     }
@@ -108,7 +108,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use altq_monitor::history::Point;
+    use altq_monitor::history::{Point, Slice};
 
     use super::*;
 
@@ -120,10 +120,10 @@ mod tests {
         assert!(first.kept("wan").is_none());
         let point = Point { sent_packets: 3, ..Point::default() };
         let slice = |second: u64| Slice::new(second, second + 1, 1, [(1, point)]);
-        first.second("wan", &slice(0));
+        first.second("wan", slice(0).view());
         first.set_names("wan", &["link".to_owned(), "a".to_owned()]);
-        first.second("wan", &slice(1));
-        first.quarter("wan", &slice(1));
+        first.second("wan", slice(1).view());
+        first.quarter("wan", slice(1).view());
         let kept = open().kept("wan").unwrap();
         assert_eq!((kept.seconds.len(), kept.quarters.len()), (1, 1));
         assert_eq!((&kept.seconds[0].0, &*kept.seconds[0].1), (&slice(1), &["link".to_owned(), "a".to_owned()][..]));

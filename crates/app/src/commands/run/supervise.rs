@@ -14,6 +14,7 @@
 //! Once everything is open, a worker gives up its rights ([`confined`](super::confined)). The
 //! supervisor does what the worker can no longer do: it reads the policy again, and removes rules.
 
+mod allocator;
 mod kept;
 
 use std::io::{self, Read, Write};
@@ -333,15 +334,10 @@ impl Supervisor<'_> {
             command.arg("--worker-history").arg(lent.number().to_string());
         }
         command.args(given.filter(|argument| argument != FLAG));
+        allocator::set(&mut command, !self.args.unconfined);
         command.stdout(Stdio::from(OwnedFd::from(heart)));
         if !self.args.unconfined {
-            // A confined worker can open no files. Without these settings some C libraries read the
-            // number of processors from a file, and /proc/sys/vm/overcommit_memory when a thread's
-            // arena shrinks (with this threshold none ever does). So each arena keeps what its
-            // largest work took, and with several of them memory grows until all have had that:
-            // there is one. Loops do not allocate for packets. Backtraces are read from files as
-            // well.
-            command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "1073741824");
+            // They are read from files, and a confined worker can open none.
             command.env("RUST_BACKTRACE", "0");
         }
         // A terminal's Ctrl-C must reach only the supervisor, which asks the worker to end.
