@@ -6,7 +6,8 @@ import pathlib
 import subprocess
 import time
 
-from paths_world import ENVIRONMENT, FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, Failure, Lacks, die_with_parent, end
+from paths_world import (CONTROL, ENVIRONMENT, FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, Failure, Lacks,
+                         die_with_parent, end)
 from service_world import LISTEN, PLACES, Service, Socket
 
 # The rate of the link, in bit/s.
@@ -37,7 +38,8 @@ def turning(path, number):
     have one that is made anew when the scheduler changes, and those to SECOND_COUNT one that comes
     and goes. All of them are guaranteed more than is sent. Their queues together hold fewer
     packets than a link has slots for at the least (4096, less those on the way), so that any of them
-    may follow any other."""
+    may follow any other. What `altq traffic` says to its server has the class `first` too: with the
+    losses of an overloaded `rest` the server takes its client for gone."""
     moved, more, other = [(False, False, False), (True, False, False), (True, True, False),
                           (False, True, True)][number % 4]
     quantum = "" if other else "quantum 3000  "
@@ -54,8 +56,9 @@ def turning(path, number):
     if more:
         lines.append("    class extra { share 10%  borrow  queue drop_tail { limit 500packets } }")
     lines.append("    class rest { share 15%  borrow  default  queue drop_tail { limit 800packets } }")
-    rules = {"first": LISTEN, "second": SECOND, "left": FIRST_COUNT} | ({"extra": SECOND_COUNT} if more else {})
-    lines += [f"    match dport {port} -> {name}" for name, port in rules.items()]
+    rules = {LISTEN: "first", CONTROL: "first", SECOND: "second", FIRST_COUNT: "left"}
+    rules |= {SECOND_COUNT: "extra"} if more else {}
+    lines += [f"    match dport {port} -> {name}" for port, name in rules.items()]
     return "\n".join(lines) + "\n}\n"
 
 

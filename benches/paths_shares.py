@@ -10,6 +10,7 @@ from paths_world import FIRST, FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, SHAR
 PLACES = {
     "bridge": ("bridge", None, "a", "b", False),
     "xdp": ("xdp", None, "a", "b", False),
+    "kernel": ("kernel", None, "a", "b", False),
     "nfqueue, forwarded, egress": ("nfqueue", "wan", "a", "b", True),
     "nfqueue, forwarded, ingress": ("nfqueue", "lan ingress", "a", "b", True),
     "nfqueue, local, egress": ("nfqueue", "wan", "router", "b", False),
@@ -91,9 +92,11 @@ def shares(world, arguments):
     part = Part("shares", title, ["place", *map(named, rates), "wanted"])
     choices = [(place, rate, family, protocol) for rate in rates for place in PLACES
                if not arguments.paths or PLACES[place][0] in arguments.paths
+               # The kernel has no cbq.
+               if place != "kernel" or arguments.scheduler != "cbq"
                for family in (4, 6) for protocol in ("tcp", "udp")]
     if not choices:
-        raise Lacks("no place has one of these paths")
+        raise Lacks("no place has one of these paths with this scheduler")
     found = interleaved(part, arguments, "shares", choices, lambda choice: share_run(world, arguments, *choice))
     for place in dict.fromkeys(choice[0] for choice in choices):
         cells, verdicts = [], []

@@ -1,5 +1,6 @@
-//! Any sequence of messages, calls and time on an RSVP router. After each step the invariants hold:
-//! no state without a timer, and the sum of reservations is within the class.
+//! Any sequence of messages, calls and time on an RSVP router, with IPv4 or IPv6, and with or
+//! without a receiver proxy. After each step the invariants hold: no state without a timer, and the
+//! sum of reservations is within the class; a change that was refused has left what was there.
 
 #![no_main]
 
@@ -11,7 +12,8 @@ use altq_rsvp::node::{
     Reservation, Route, Routes, World,
 };
 use altq_rsvp::wire::{
-    Flow, Flowspec, Hop, Message, Path, PathTear, Resv, ResvTear, Sender, Session, Style, Tspec, encode,
+    ErrorSpec, Flow, Flowspec, Hop, Message, Path, PathErr, PathTear, Resv, ResvConf, ResvErr, ResvTear, Sender,
+    Session, Style, Tspec, encode,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -83,76 +85,144 @@ impl Routes for Way {
     }
 }
 
-fn node() -> Node {
+/// An address of IPv4 or IPv6: in the networks 1 to 3 that of a neighbour or, with 1, the router's
+/// own; in 9 the receiver's, and in 8 the sender's.
+fn at(v6: bool, network: u8, host: u8) -> IpAddr {
+    match v6 {
+        true => IpAddr::from([0xfd10, u16::from(network), 0, 0, 0, 0, 0, u16::from(host)]),
+        false => IpAddr::from([10, 0, network, host]),
+    }
+}
+
+fn node(v6: bool, proxied: bool) -> Node {
     let interface = |id: u32| Interface {
         id,
         name: format!("eth{id}"),
-        addresses: vec![[10, 0, id as u8, 1].into()],
+        addresses: vec![at(v6, id as u8, 1)],
         mtu: 1500,
         refresh_ms: 30_000,
         neighbours: vec![Neighbour {
-            prefix: Prefix { address: [10, 0, id as u8, 0].into(), length: 24 },
+            prefix: Prefix { address: at(v6, id as u8, 0), length: if v6 { 32 } else { 24 } },
             keys: Vec::new(),
             handshake: false,
         }],
         sign: None,
     };
-    let limits = Limits { sessions: 4, senders: 4, reservations: 12, ..Limits::default() };
+    let limits =
+        Limits { sessions: 4, senders: 4, paths_of_neighbour: 8, reservations: 12, ..Limits::default() };
     let interfaces = vec![interface(1), interface(2), interface(3)];
-    Node::new(Config { interfaces, receiver_proxy: Vec::new(), port_zero: true, first_sequence: 1, limits }).unwrap()
+    let receiver_proxy = if proxied { vec![Prefix::host(at(v6, 9, 9))] } else { Vec::new() };
+    Node::new(Config { interfaces, receiver_proxy, port_zero: true, first_sequence: 1, limits }).unwrap()
+}
+
+fn tspec(bytes: &mut Bytes<'_>) -> Tspec {
+    let rate = f32::from(bytes.next()) * 8_000.0;
+    let burst = f32::from(bytes.next()) * 100.0;
+    Tspec { rate, burst, peak: f32::INFINITY, min_unit: 64, max_packet: u32::from(bytes.next()) * 8 }
+}
+
+fn session(bytes: &mut Bytes<'_>, v6: bool) -> Session {
+    Session { address: at(v6, 9, 9), protocol: 17, port: u16::from(bytes.next() % 6) }
+}
+
+fn sender(bytes: &mut Bytes<'_>, v6: bool) -> Sender {
+    Sender::new(at(v6, 8, 8), u16::from(bytes.next() % 5))
 }
 
 /// A message from a few bytes, from the neighbour on an interface.
-fn message(bytes: &mut Bytes<'_>) -> (u32, Message) {
+fn message(bytes: &mut Bytes<'_>, v6: bool) -> (u32, Message) {
     let choice = bytes.next();
     let interface = u32::from(bytes.next() % 3) + 1;
-    let address: IpAddr = [10, 0, interface as u8, 2 + bytes.next() % 2].into();
-    let session = Session { address: IpAddr::from([10_u8, 9, 9, 9]), protocol: 17, port: u16::from(bytes.next() % 6) };
-    let sender = Sender::new(IpAddr::from([10_u8, 8, 8, 8]), u16::from(bytes.next() % 5));
-    let rate = f32::from(bytes.next()) * 8_000.0;
-    let burst = f32::from(bytes.next()) * 100.0;
-    let max_packet = u32::from(bytes.next()) * 8;
-    let tspec = Tspec { rate, burst, peak: f32::INFINITY, min_unit: 64, max_packet };
-    let style = [Style::Fixed, Style::Shared, Style::Wildcard][usize::from(choice / 8 % 3)];
+    let address = at(v6, interface as u8, 2 + bytes.next() % 2);
+    let (session, sender) = (session(bytes, v6), sender(bytes, v6));
+    let tspec = tspec(bytes);
+    let style = [Style::Fixed, Style::Shared, Style::Wildcard][usize::from(choice / 16 % 3)];
     let mut filters = vec![sender];
     for _ in 0..bytes.next() % 3 {
-        filters.push(Sender::new(IpAddr::from([10_u8, 8, 8, 8]), u16::from(bytes.next() % 5)));
+        filters.push(self::sender(bytes, v6));
     }
     let hop = Hop { address, handle: u32::from(bytes.next() % 4) };
     let refresh_ms = 1 + u32::from(bytes.next()) * 256;
-    let message = match choice % 8 {
-        0 | 1 => {
+    let flowspec = Flowspec::ControlledLoad(tspec);
+    let flows = |filters: Vec<Sender>| match style {
+        Style::Wildcard => vec![Flow { flowspec: flowspec.clone(), filters: Vec::new() }],
+        Style::Shared => vec![Flow { flowspec: flowspec.clone(), filters }],
+        Style::Fixed => {
+            filters.iter().map(|filter| Flow { flowspec: flowspec.clone(), filters: vec![*filter] }).collect()
+        }
+    };
+    // Admission (01) makes a blockade of a ResvErr; the flags and the node are anybody's.
+    let error = |bytes: &mut Bytes<'_>| ErrorSpec {
+        node: address,
+        flags: bytes.next() % 4,
+        code: [1, 1, 2, 12, 21, 23][usize::from(bytes.next() % 6)],
+        value: u16::from(bytes.next() % 4),
+    };
+    let message = match choice % 16 {
+        0..=3 => {
             let (session_flags, adspec, passed_on) = (0, None, Vec::new());
             Message::Path(Path { session, session_flags, hop, refresh_ms, sender, tspec, adspec, passed_on })
         }
-        2 => Message::PathTear(PathTear { session, hop, sender }),
-        3 => Message::ResvTear(ResvTear { session, hop, scope: Vec::new(), style, filters }),
+        4 => Message::PathTear(PathTear { session, hop, sender }),
+        5 => Message::ResvTear(ResvTear { session, hop, scope: Vec::new(), style, filters }),
+        6 => {
+            let (error, adspec, passed_on) = (error(bytes), None, Vec::new());
+            Message::PathErr(PathErr { session, error, sender, tspec, adspec, passed_on })
+        }
+        7 | 8 => {
+            let (error, scope, passed_on) = (error(bytes), Vec::new(), Vec::new());
+            let flow = flows(filters).swap_remove(0);
+            Message::ResvErr(ResvErr { session, hop, error, scope, style, flow, passed_on })
+        }
+        9 => {
+            let error = error(bytes);
+            Message::ResvConf(ResvConf { session, error, receiver: address, style, flows: flows(filters) })
+        }
         _ => {
-            let flowspec = Flowspec::ControlledLoad(tspec);
-            let flows = match style {
-                Style::Wildcard => vec![Flow { flowspec, filters: Vec::new() }],
-                Style::Shared => vec![Flow { flowspec, filters }],
-                Style::Fixed => {
-                    filters.iter().map(|filter| Flow { flowspec: flowspec.clone(), filters: vec![*filter] }).collect()
-                }
-            };
             let confirm = (choice & 0x80 != 0).then_some(address);
             let (scope, passed_on) = (Vec::new(), Vec::new());
-            Message::Resv(Resv { session, hop, refresh_ms, confirm, scope, style, flows, passed_on })
+            Message::Resv(Resv { session, hop, refresh_ms, confirm, scope, style, flows: flows(filters), passed_on })
         }
     };
     (interface, message)
 }
 
+/// A call of somebody who stands in for a sender or a receiver.
+fn call(bytes: &mut Bytes<'_>, v6: bool, node: &mut Node, now: u64, world: &mut World<'_>) {
+    let choice = bytes.next();
+    let (session, sender) = (session(bytes, v6), sender(bytes, v6));
+    match choice % 4 {
+        0 => {
+            let _refused = node.announce(now, world, session, sender, tspec(bytes));
+        }
+        1 => {
+            node.renounce(now, world, session, sender);
+        }
+        2 => {
+            let style = if choice & 16 == 0 { Style::Fixed } else { Style::Shared };
+            let filters = [sender, self::sender(bytes, v6)];
+            let _refused = node.reserve(now, world, session, (style, &filters), (tspec(bytes), choice & 32 != 0));
+        }
+        _ => {
+            node.release(now, world, session);
+        }
+    }
+}
+
 fuzz_target!(|input: &[u8]| {
     let mut bytes = Bytes(input);
-    let (mut node, mut ledger, mut way) = (node(), Ledger::default(), Way(Route::Interface(2)));
+    let first = bytes.next();
+    let v6 = first & 1 != 0;
+    let (mut node, mut ledger) = (node(v6, first & 6 == 0), Ledger::default());
+    let mut way = Way(Route::Interface(2));
     let (mut now, mut seed) = (0_u64, 1_u64);
     let mut random = move || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         seed
     };
     while !bytes.0.is_empty() {
+        let before = rates(&ledger);
+        let refuses = ledger.broken;
         match bytes.next() % 16 {
             0 => now += u64::from(bytes.next()) * SECOND,
             1 => {
@@ -161,6 +231,10 @@ fuzz_target!(|input: &[u8]| {
             }
             2 => ledger.broken = bytes.next() % 2 == 0,
             3 => ledger.held.clear(),
+            4 => {
+                let mut world = World { routes: &mut way, admission: &mut ledger, random: &mut random };
+                call(&mut bytes, v6, &mut node, now, &mut world);
+            }
             15 => {
                 // Traffic control has lost one, or none, and the node is told what is there.
                 if bytes.next() % 2 == 0 {
@@ -172,7 +246,7 @@ fuzz_target!(|input: &[u8]| {
             }
             _ => {
                 now += u64::from(bytes.next()) * SECOND / 64;
-                let (interface, message) = message(&mut bytes);
+                let (interface, message) = message(&mut bytes, v6);
                 let Ok(mut message) = encode(&message, 64) else { continue };
                 if bytes.next() % 8 == 0 {
                     // Damaged on its way.
@@ -180,10 +254,10 @@ fuzz_target!(|input: &[u8]| {
                     message[at] ^= bytes.next();
                     message[2..4].fill(0);
                 }
-                let own: IpAddr = [10, 0, interface as u8, 1].into();
+                let own = at(v6, interface as u8, 1);
                 let to_session = message.get(1).is_some_and(|kind| *kind == 1 || *kind == 5);
-                let destination = if to_session { IpAddr::from([10_u8, 9, 9, 9]) } else { own };
-                let source = [10, 0, interface as u8, 2].into();
+                let destination = if to_session { at(v6, 9, 9) } else { own };
+                let source = at(v6, interface as u8, 2);
                 let arrived = Arrived { interface, source, destination, ttl: 64, message: &message };
                 let mut world = World { routes: &mut way, admission: &mut ledger, random: &mut random };
                 node.receive(now, &mut world, &arrived);
@@ -199,8 +273,17 @@ fuzz_target!(|input: &[u8]| {
             }
         }
         check(&node, &reserved(&ledger));
+        if refuses && ledger.broken {
+            // Whatever was asked for, what is there is what was there, or less.
+            assert!(rates(&ledger).iter().all(|(key, rate)| before.get(key) == Some(rate)), "a refused change");
+        }
     }
 });
+
+/// What each reservation has, bytes per second.
+fn rates(ledger: &Ledger) -> BTreeMap<String, f32> {
+    ledger.held.iter().map(|(key, held)| (key.clone(), held.tspec.rate)).collect()
+}
 
 /// What is reserved on each interface, bytes per second.
 fn reserved(ledger: &Ledger) -> [f64; 4] {

@@ -23,7 +23,8 @@ pub enum Exit {
     Refused = 5,
     /// Not permitted: root or a capability is missing, or a token is wrong.
     NotPermitted = 6,
-    /// This host cannot do it: its kernel or a program is missing something.
+    /// This host cannot do it: its kernel or a program is missing something, or there is no such
+    /// interface.
     Unsupported = 7,
 }
 
@@ -51,14 +52,15 @@ impl Exit {
     pub fn of_link(error: &LinkError) -> Exit {
         match error {
             LinkError::NotPermitted { .. } => Exit::NotPermitted,
-            LinkError::Unsupported { .. } | LinkError::Steering(_) | LinkError::Lacks(_) | LinkError::Xdp(_) => {
-                Exit::Unsupported
-            }
+            // An interface may come later, while a policy that is wrong stays wrong: whoever starts
+            // altq again has to tell the two apart (dist/altq.service).
+            LinkError::Unsupported { .. }
+            | LinkError::Steering(_)
+            | LinkError::Lacks(_)
+            | LinkError::Xdp(_)
+            | LinkError::NoInterface { .. } => Exit::Unsupported,
             LinkError::Held { .. } | LinkError::Foreign(_) => Exit::Refused,
-            LinkError::Link(_)
-            | LinkError::Spec { .. }
-            | LinkError::NoInterface { .. }
-            | LinkError::Processor { .. } => Exit::Usage,
+            LinkError::Link(_) | LinkError::Spec { .. } | LinkError::Processor { .. } => Exit::Usage,
             _ => Exit::Failed,
         }
     }
@@ -124,6 +126,7 @@ mod tests {
             (LinkError::Xdp("no tags".into()).into(), 7),
             (LinkError::Io { what, source: io(Errno::IO) }.into(), 1),
             (LinkError::Link("no device".into()).into(), 2),
+            (LinkError::NoInterface { name: "ppp0".into() }.into(), 7),
             (TrafficError::NotPermitted("root only".into()).into(), 6),
             (TrafficError::Unsupported("no such control".into()).into(), 7),
             (traffic(Errno::ACCESS), 6),

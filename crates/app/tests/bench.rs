@@ -76,6 +76,17 @@ fn what_is_kept_for_those_who_watch_is_measured_too() {
 }
 
 #[test]
+fn meters_are_measured_too() {
+    for meter in ["bucket", "srtcm", "trtcm", "tswtcm", "chain"] {
+        let mode = ["--scheduler", "drr", "--mode", "saturated", "--meter", meter];
+        let out = altq(&[&["bench", "engine", "--classes", "10", "--runs", "5", "--json"][..], &mode].concat());
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        assert_eq!((&line["schema"], &line["meter"]), (&"altq.bench/1".into(), &meter.into()));
+    }
+}
+
+#[test]
 fn the_simulator_is_measured_too() {
     let out = altq(&["bench", "sim", "--mbit", "10", "--seconds", "5", "--tcp", "200", "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -104,6 +115,7 @@ fn wrong_usage_is_said_and_exits_2() {
         (&["bench", "engine", "--runs", "4"], "--runs"),
         (&["bench", "engine", "--rounds", "3"], "--against"),
         (&["bench", "engine", "--watch", "all"], "delays"),
+        (&["bench", "engine", "--meter", "none"], "trtcm"),
     ] {
         let out = altq(args);
         assert_eq!(out.status.code(), Some(2), "{args:?}");

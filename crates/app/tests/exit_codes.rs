@@ -88,8 +88,8 @@ fn a_missing_right_is_6_and_a_missing_capability_7() {
         (As::User, &["top", "--interface", "lo", "--once"], 6, "run it with sudo"),
         (As::Tester, &["sim", "lab.toml"], 7, "`altq lab`"),
         (As::Tester, &["lab", "half.toml"], 7, "half-duplex"),
+        (As::Tester, &["run", "p.altq"], 7, "no interface `nowhere`"),
         // What looks alike and is neither.
-        (As::Tester, &["run", "p.altq"], 2, "no interface `nowhere`"),
         (As::Tester, &["lab", "none.toml"], 2, "none.toml"),
         (As::Tester, &bulk, 1, "does `altq traffic server` run there?"),
     ];

@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("pages/src/stat/altqstat/block.rs", &["wfq"], "what ALTQ's own tool prints of its WFQ"),
     ("engine/src/shape/meter", &["red"], "a colour of RFC 2697"),
     ("config/src/native/meter.rs", &["red"], "a colour of RFC 2697"),
+    ("app/src/commands/bench/metered.rs", &["red"], "a colour of RFC 2697"),
     ("simulator/src/sim", &["fifo"], "the buffer of a link without a policy, which has no scheduler"),
     ("app/src/demo/screen.rs", &["cbq"], "cbq.conf, a file of ALTQ's"),
     ("cases/src/case/column.rs", &["cake"], "cake-autorate, another program"),

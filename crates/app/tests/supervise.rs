@@ -585,7 +585,7 @@ fn what_cannot_start_ends_with_its_own_exit_code() {
     command.arg("run").arg(&policy).args(["--supervise", "--no-socket"]);
     let output = world.middle.run(|| command.output().unwrap()).unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("no interface `nowhere`") && said.lines().count() == 1, "{said}");
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -290,6 +290,33 @@ fn conditioners_and_the_edge_behind_them() {
     }
 }
 
+/// Words of cbq and of filters that hardly any file has (docs/reference/altq.md 10): the two kinds
+/// of rounds, the largest packet, the SPI that old files call generalised port identifier, the
+/// traffic class of IPv6, and the class for reservations by its other word.
+#[test]
+fn words_that_hardly_any_file_has() {
+    let file = |discipline: &str| {
+        parse(&format!(
+            "interface em1 bandwidth 45M {discipline}\nclass cbq em1 root NULL pbandwidth 100\n\
+             class cbq em1 ctl root pbandwidth 4 control\n\
+             class cbq em1 def root borrow pbandwidth 90 default maxpacketsize 1000 admission guaranteed\n\
+             filter6 em1 ctl ::/0 0 ::/0 0 0 tclass 0x20 tclassmask 0xe0\n\
+             filter em1 ctl 0 0 0 0 50 gpi 0x1234\n"
+        ))
+    };
+    let printed = print(&file("cbq-wrr")).text;
+    for words in [
+        "class def { rate 40500kbit/s  borrow  maxpacketsize 1000  default",
+        "  reservations }",
+        "match family ipv4 proto esp spi 4660 -> ctl",
+        "match family ipv6 tos 0x20/0xe0 -> ctl",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    assert_eq!(printed, print(&file("cbq")).text, "weighted rounds are what cbq has");
+    assert!(print(&file("cbq-prr")).text.contains("rounds prr"));
+}
+
 /// Actions without a meter, another name, meters inside meters, and `cleardscp` of plain queues.
 #[test]
 fn other_conditioners() {

@@ -42,8 +42,8 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history of classes with these names. It takes at most `limit` bytes, but always
-    /// keeps the last second.
+    /// An empty history of classes with these names. It takes at most `limit` bytes, and up to an
+    /// eighth and 64 kB more that are empty, but always keeps the last second.
     pub fn new(names: Vec<String>, limit: usize) -> History {
         History { names, limit, seconds: Slices::default(), quarters: Slices::default(), pending: 0 }
     }

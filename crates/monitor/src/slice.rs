@@ -86,7 +86,8 @@ impl Point {
     }
 }
 
-/// A stretch of time. Its points are in memory of its own or, as a [`SliceRef`], in that of a history.
+/// A stretch of time. Its points are in memory of its own or, as a [`SliceRef`], in that of a
+/// history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice<B = Box<[u8]>> {
     /// When it began, on the loop's clock.

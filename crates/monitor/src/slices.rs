@@ -2,7 +2,7 @@
 //!
 //! A history has thousands of slices, and they stay for hours. If each had memory of its own, they
 //! would lie scattered between what other work takes and frees again, and for each of them a whole
-//! page would stay. So they share pieces of memory, and a piece is freed as a whole.
+//! page would stay. So short ones share pieces of memory, and a piece is freed as a whole.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,11 @@ use altq_engine::spec::ClassId;
 
 use crate::slice::{Slice, SliceRef};
 
-/// Bytes of a piece. A slice with more points has a piece of its own.
+/// Bytes of a piece that slices share.
 const PIECE: usize = 16 << 10;
+/// A slice with more bytes of points has a piece of its own. So at most an eighth of a shared piece
+/// stays empty at its end.
+const SHORT: usize = PIECE / 8;
 
 /// Where the points of a slice are.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +25,23 @@ struct Place {
     length: usize,
 }
 
+/// A piece of memory.
+#[derive(Clone, Debug, Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    /// How many slices have their points here.
+    slices: usize,
+}
+
 /// Slices, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slices {
     heads: VecDeque<Slice<Place>>,
-    pieces: VecDeque<Vec<u8>>,
+    pieces: VecDeque<Piece>,
     /// The number of the first piece that is still there.
     first: usize,
+    /// The number of the piece to which short slices are added.
+    shared: Option<usize>,
     /// Bytes of the points.
     points: usize,
 }
@@ -37,29 +50,60 @@ impl Slices {
     /// Adds one at the end.
     pub fn push_back(&mut self, slice: SliceRef<'_>) {
         let packed = *slice.packed();
-        let room = self.pieces.back().map_or(0, |piece| piece.capacity() - piece.len());
-        if self.pieces.is_empty() || room < packed.len() {
-            self.pieces.push_back(Vec::with_capacity(packed.len().max(PIECE)));
+        let number = self.with_room(packed.len());
+        let Some(piece) = self.pieces.get_mut(number.wrapping_sub(self.first)) else { return };
+        let place = Place { piece: number, from: piece.bytes.len(), length: packed.len() };
+        piece.bytes.extend_from_slice(packed);
+        piece.slices += 1;
+        self.heads.push_back(slice.with(place));
+        self.points += packed.len();
+    }
+
+    /// The number of a piece that has room for so many bytes.
+    fn with_room(&mut self, length: usize) -> usize {
+        let next = self.first + self.pieces.len();
+        if length > SHORT {
+            self.pieces.push_back(Piece { bytes: Vec::with_capacity(length), slices: 0 });
+            return next;
         }
-        let number = self.first + self.pieces.len() - 1;
-        if let Some(piece) = self.pieces.back_mut() {
-            let place = Place { piece: number, from: piece.len(), length: packed.len() };
-            piece.extend_from_slice(packed);
-            self.heads.push_back(slice.with(place));
-            self.points += packed.len();
+        let has_room = |number: &usize| {
+            let piece = self.pieces.get(number.wrapping_sub(self.first));
+            piece.is_some_and(|piece| piece.bytes.len() + length <= PIECE)
+        };
+        if let Some(number) = self.shared.filter(has_room) {
+            return number;
+        }
+        self.pieces.push_back(Piece { bytes: Vec::with_capacity(PIECE), slices: 0 });
+        if let Some(before) = self.shared.replace(next) {
+            self.free(before);
+        }
+        next
+    }
+
+    /// Frees a piece that no slice needs any more.
+    fn free(&mut self, number: usize) {
+        if let Some(piece) = self.pieces.get_mut(number.wrapping_sub(self.first))
+            && piece.slices == 0
+            && self.shared != Some(number)
+        {
+            piece.bytes = Vec::new();
+        }
+        while self.pieces.front().is_some_and(|piece| piece.slices == 0) && self.shared != Some(self.first) {
+            self.pieces.pop_front();
+            self.first += 1;
         }
     }
 
     /// Drops the oldest.
     pub fn pop_front(&mut self) {
-        let Some(head) = self.heads.pop_front() else { return };
-        self.points -= head.packed().length;
-        let used = self.heads.front().map(|head| head.packed().piece);
-        // The last piece stays if there is room left: the next slice goes there.
-        while self.first < used.unwrap_or(self.first + self.pieces.len().saturating_sub(1)) {
-            self.pieces.pop_front();
-            self.first += 1;
+        let Some(Place { piece: number, length, .. }) = self.heads.pop_front().map(|head| *head.packed()) else {
+            return;
+        };
+        self.points -= length;
+        if let Some(piece) = self.pieces.get_mut(number.wrapping_sub(self.first)) {
+            piece.slices -= 1;
         }
+        self.free(number);
     }
 
     /// How many there are.
@@ -72,7 +116,7 @@ impl Slices {
         self.heads.iter().map(|head| {
             let Place { piece, from, length } = *head.packed();
             let piece = self.pieces.get(piece.wrapping_sub(self.first));
-            head.with(piece.and_then(|piece| piece.get(from..from + length)).unwrap_or(&[]))
+            head.with(piece.and_then(|piece| piece.bytes.get(from..from + length)).unwrap_or(&[]))
         })
     }
 
@@ -95,7 +139,7 @@ impl Slices {
         }
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory held, without pieces' room that is empty: an eighth at most, and two pieces.
     pub fn memory(&self) -> usize {
         self.heads.len() * size_of::<Slice<Place>>() + self.points
     }
@@ -115,8 +159,8 @@ mod tests {
 
     #[test]
     fn slices_of_all_sizes_come_back_and_no_piece_is_kept_without_need() {
-        // None, a few, and more classes than a piece can hold.
-        let sizes = [0, 1, 3000, 7, 40, 0, 900, 2, 2, 3000, 3000, 1];
+        // None, a few, some that just share a piece or just do not, and more than a piece can hold.
+        let sizes = [0, 1, 3000, 7, 40, 0, 900, 2, 130, 3000, 160, 1];
         let (mut slices, mut expected) = (Slices::default(), VecDeque::new());
         for step in 0..4000u64 {
             // It grows to 300, shrinks to nothing, and grows again.
@@ -135,10 +179,10 @@ mod tests {
             let points: usize = expected.iter().map(|slice| slice.view().packed().len()).sum();
             assert_eq!(slices.points, points);
             assert_eq!(slices.memory(), points + expected.len() * size_of::<Slice<Place>>());
-            // What is held beyond the points: the ends of pieces, where a slice did not fit (it was
-            // no longer than that of 3000 classes, 39,000 bytes), and what is gone of the first.
-            let held: usize = slices.pieces.iter().map(Vec::capacity).sum();
-            assert!(held <= 2 * points + 2 * 45_000, "{step}: {held} bytes for {points}");
+            // Beyond the points: the end of each shared piece, what is gone of the first, and what
+            // is not used yet of the last.
+            let held: usize = slices.pieces.iter().map(|piece| piece.bytes.capacity()).sum();
+            assert!(held * 7 <= points * 8 + 7 * 2 * PIECE, "{step}: {held} bytes for {points}");
         }
     }
 

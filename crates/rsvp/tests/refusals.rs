@@ -321,6 +321,45 @@ fn what_paths_may_take() {
     assert_eq!((router.node.paths().len(), router.refused(Refusal::Limit)), (2, 3));
 }
 
+/// A neighbour cannot take all the room: others have some left. Neighbours without keys count
+/// together, because their addresses prove nothing.
+#[test]
+fn a_neighbour_does_not_take_all_the_room() {
+    let mut limited = config();
+    limited.limits = Limits { paths: 4, paths_of_neighbour: 2, ..Limits::default() };
+    let other = Neighbour { prefix: Prefix::host(ip("10.0.1.7")), keys: Vec::new(), handshake: false };
+    limited.interfaces[0].neighbours.push(other);
+    let mut router = Router::new(limited, 1e6);
+    let by = |router: &mut Router, interface: u32, hop: &str, port: u16| {
+        let Message::Path(path) = path(session(port), sender(4000), usual()) else { panic!() };
+        let path = Path { hop: Hop { address: ip(hop), handle: 1 }, ..path };
+        router.hear(interface, "10.0.1.1", "10.0.2.2", &encode(&Message::Path(path), 64).unwrap())
+    };
+    let is_refused = |sent: &[Transmit], to: &str| {
+        let [only] = sent else { panic!("{sent:?}") };
+        let Message::PathErr(PathErr { error, .. }) = read(only) else { panic!("{sent:?}") };
+        assert_eq!((only.destination, error.code, error.value), (ip(to), 23, 0));
+    };
+    by(&mut router, IN, "10.0.1.1", 1);
+    by(&mut router, IN, "10.0.1.7", 2);
+    for hop in ["10.0.1.1", "10.0.1.7"] {
+        is_refused(&by(&mut router, IN, hop, 3), hop);
+    }
+    // What is there is refreshed, also by another of them.
+    by(&mut router, IN, "10.0.1.7", 1);
+    assert_eq!((router.node.paths().len(), router.refused(Refusal::Limit)), (2, 2));
+    // The neighbour at another interface has room of its own, also for senders that move there.
+    by(&mut router, OTHER, "10.0.13.2", 1);
+    by(&mut router, OTHER, "10.0.13.2", 4);
+    is_refused(&by(&mut router, OTHER, "10.0.13.2", 2), "10.0.13.2");
+    // One has moved away, which makes room here.
+    by(&mut router, IN, "10.0.1.1", 3);
+    assert_eq!((router.node.paths().len(), router.refused(Refusal::Limit)), (4, 3));
+    router.path_tear(session(3), sender(4000));
+    by(&mut router, IN, "10.0.1.7", 5);
+    assert_eq!((router.node.paths().len(), router.refused(Refusal::Limit)), (4, 3));
+}
+
 /// A flood of Paths for sessions that nobody knows leaves memory bounded and other sessions alive.
 #[test]
 fn a_flood() {

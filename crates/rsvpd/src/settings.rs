@@ -201,6 +201,7 @@ struct WrittenLimits {
     sessions: Option<usize>,
     senders: Option<usize>,
     paths: Option<usize>,
+    neighbour_paths: Option<usize>,
     reservations: Option<usize>,
     neighbour_reservations: Option<usize>,
     messages: Option<u64>,
@@ -275,6 +276,7 @@ impl WrittenLimits {
             sessions: self.sessions.unwrap_or(usual.sessions),
             senders,
             paths: self.paths.unwrap_or(usual.paths),
+            paths_of_neighbour: self.neighbour_paths.unwrap_or(usual.paths_of_neighbour),
             reservations: self.reservations.unwrap_or(usual.reservations),
             reservations_of_neighbour: self.neighbour_reservations.unwrap_or(usual.reservations_of_neighbour),
             known: rate(self.messages, usual.known),
@@ -348,6 +350,7 @@ mod tests {
 
         [limits]
         sessions = 50
+        neighbour-paths = 20
         messages = 100
         repair = "500ms"
     "#;
@@ -363,7 +366,8 @@ mod tests {
         assert_eq!((keyed.keys.len(), keyed.handshake, keyed.prefix.length), (2, true, 32));
         assert_eq!((keyed.keys[1].secret.as_slice(), range.prefix.length), (&b"from a file"[..], 24));
         let limits = settings.limits;
-        assert_eq!((limits.sessions, limits.known, limits.repair_ns, limits.k), (50, (100, 200), 500_000_000, 3));
+        assert_eq!((limits.sessions, limits.paths_of_neighbour), (50, 20));
+        assert_eq!((limits.known, limits.repair_ns, limits.k), ((100, 200), 500_000_000, 3));
         assert!(settings.receiver_proxy[0].contains(IpAddr::from([10, 0, 2, 9])));
     }
 

@@ -34,7 +34,7 @@ pub struct Drift {
     set_up: BTreeMap<(String, bool), SetUp>,
     /// Of these rules, those that are gone, or were.
     gone: BTreeMap<(String, bool), Gone>,
-    devices: BTreeMap<String, Settings>,
+    devices: BTreeMap<String, Known>,
 }
 
 /// The rules and the queue of an interface as they were first seen.
@@ -55,6 +55,15 @@ pub(crate) struct Queue {
     pub owner: u64,
     /// How many bytes of each packet are copied.
     pub copied: u64,
+}
+
+/// A device as it was seen.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Its index, when it was seen last.
+    index: u32,
+    /// Its settings, when it was seen first.
+    settings: Settings,
 }
 
 /// Settings of a device that somebody may change while links run.
@@ -89,12 +98,15 @@ impl Drift {
             let mut lines = Vec::new();
             match &link.device {
                 Some(Device::Interface { name, ingress }) => {
-                    if link.path() == Some(Path::Nfqueue) {
+                    let steered = link.path() == Some(Path::Nfqueue);
+                    if steered {
                         self.steered(link, name, *ingress, &ruleset, &queues, &mut lines);
                     }
-                    self.device(name, &mut lines);
+                    self.device(name, steered, &mut lines);
                 }
-                Some(Device::Bridge { from, to }) => [from, to].iter().for_each(|name| self.device(name, &mut lines)),
+                Some(Device::Bridge { from, to }) => {
+                    [from, to].iter().for_each(|name| self.device(name, false, &mut lines));
+                }
                 None => {}
             }
             (link.name.clone(), lines)
@@ -199,14 +211,23 @@ impl Drift {
         said
     }
 
-    /// The differences in a device.
-    fn device(&mut self, name: &str, lines: &mut Vec<String>) {
+    /// The differences in a device. `steered`: rules of the firewall hand its packets over. They
+    /// know it by its name.
+    fn device(&mut self, name: &str, steered: bool, lines: &mut Vec<String>) {
         let Ok(interface) = Interface::find(name) else {
-            lines.push(format!("there is no interface {name}"));
+            let other = self.devices.get(name).and_then(|known| Interface::name_of(known.index));
+            lines.push(match other {
+                Some(other) if steered => format!("{name} is called {other} now{UNSHAPED}"),
+                Some(other) => format!("{name} is called {other} now"),
+                None => format!("there is no interface {name}"),
+            });
             return;
         };
         let now = Settings { length: interface.queue_length().ok(), offloads: interface.offloads() };
-        let first = self.devices.entry(name.to_owned()).or_insert(now);
+        let known = self.devices.entry(name.to_owned()).or_insert(Known { index: interface.index, settings: now });
+        // An interface that was made anew has another one.
+        known.index = interface.index;
+        let first = &known.settings;
         if let (Some(was), Some(is)) = (first.length, now.length)
             && was != is
         {
@@ -277,6 +298,17 @@ mod tests {
             assert_eq!(look(&mut drift), [said]);
             drift.begin_again();
             assert_eq!(look(&mut drift), [said], "what a device was set to is not taken anew");
+            // Rules of the firewall would no longer match; a bridge's sockets know it by its index.
+            let device = |drift: &mut Drift, steered: bool| {
+                let mut lines = Vec::new();
+                drift.device("b", steered, &mut lines);
+                lines
+            };
+            run("ip", &["link", "set", "dev", "b", "name", "c"], "").unwrap();
+            assert_eq!(look(&mut drift), ["b is called c now"]);
+            assert_eq!(device(&mut drift, true), [format!("b is called c now{UNSHAPED}")]);
+            run("ip", &["link", "set", "dev", "c", "name", "b"], "").unwrap();
+            assert_eq!(device(&mut drift, true), [said]);
             run("ip", &["link", "del", "dev", "a"], "").unwrap();
             assert_eq!(look(&mut drift), ["there is no interface a", "there is no interface b"]);
         };

@@ -47,6 +47,12 @@ pub enum State {
     Gone,
 }
 
+/// A socket by which the kernel is asked about interfaces.
+fn asking() -> rustix::io::Result<OwnedFd> {
+    socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .or_else(|_| socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None))
+}
+
 impl Interface {
     /// Finds an interface.
     ///
@@ -55,9 +61,14 @@ impl Interface {
     /// interface (`ip link property add … altname …`). Rules of the firewall and tables of the
     /// kernel do not know such names.
     pub fn find(name: &str) -> io::Result<Interface> {
-        let query = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .or_else(|_| socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None))?;
-        Interface::by(query, name)
+        Interface::by(asking()?, name)
+    }
+
+    /// The name that the interface with this index has now, in the calling thread's network
+    /// namespace; `None` if there is none.
+    pub fn name_of(index: u32) -> Option<String> {
+        let name = netdevice::index_to_name_inlined(asking().ok()?, index).ok()?;
+        Some(name.as_str().to_owned())
     }
 
     /// Finds an interface of the same network namespace by the socket of this one.

@@ -105,6 +105,10 @@ pub struct Limits {
     /// Senders of all sessions together. One takes up to 10 kB, most of it what its Path carries
     /// along.
     pub paths: usize,
+    /// Senders of one neighbour, by whom their Paths come; and of all neighbours of an interface
+    /// together that have no keys, because without keys whoever forges messages writes another
+    /// neighbour's address into each.
+    pub paths_of_neighbour: usize,
     /// Reservation requests of all sessions.
     pub reservations: usize,
     /// Reservation requests of one neighbour.
@@ -112,8 +116,8 @@ pub struct Limits {
     /// Messages a second and neighbour that are about sessions that are known, and how many at
     /// once.
     pub known: (u64, u64),
-    /// The same of all neighbours of an interface together that have no keys: without keys,
-    /// whoever forges messages writes another neighbour's address into each.
+    /// The same of all neighbours of an interface together that have no keys, for the reason at
+    /// `paths_of_neighbour`.
     pub open: (u64, u64),
     /// Messages a second and interface that are about other sessions, and how many at once.
     pub unknown: (u64, u64),
@@ -134,6 +138,7 @@ impl Default for Limits {
             sessions: 10_000,
             senders: 64,
             paths: 20_000,
+            paths_of_neighbour: 5_000,
             reservations: 10_000,
             reservations_of_neighbour: 5_000,
             known: (2_000, 4_000),
@@ -211,6 +216,7 @@ impl Config {
         for (name, value) in [
             ("sessions", limits.sessions),
             ("senders of all sessions", limits.paths),
+            ("senders of a neighbour", limits.paths_of_neighbour),
             ("reservations", limits.reservations),
             ("reservations of a neighbour", limits.reservations_of_neighbour),
         ] {

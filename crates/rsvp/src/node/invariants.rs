@@ -1,5 +1,7 @@
 //! What holds after every call. Tests and the fuzzer check it after each step.
 
+use std::collections::BTreeMap;
+
 use super::Node;
 use super::state::{LOCAL, State};
 use super::timing::Timer;
@@ -17,7 +19,7 @@ impl Node {
     /// # Errors
     /// A sentence on what does not hold.
     pub fn invariants(&self) -> Result<(), String> {
-        let (mut requests, mut senders) = (0, 0);
+        let (mut requests, mut senders, mut of) = (0, 0, BTreeMap::new());
         for (session, state) in &self.sessions {
             must(!state.is_empty(), session, "a session without state")?;
             self.paths_hold(session, state)?;
@@ -25,15 +27,20 @@ impl Node {
             self.reservations_hold(session, state)?;
             requests += state.requests.len();
             senders += state.paths.len();
+            for previous in state.paths.values().map(|psb| psb.previous).filter(|hop| hop.interface != LOCAL) {
+                *of.entry(self.origin(previous.interface, previous.address)).or_insert(0) += 1;
+            }
         }
-        if senders != self.senders {
-            return Err(format!("{senders} senders, counted as {}", self.senders));
+        if senders != self.senders || of != self.senders_of {
+            return Err(format!("{senders} senders, {of:?}, counted as {}, {:?}", self.senders, self.senders_of));
         }
         if requests != self.requests || requests != self.requests_of.values().sum::<usize>() {
             return Err(format!("{requests} requests, counted as {}", self.requests));
         }
         let limits = &self.config.limits;
-        let full = self.sessions.len() > limits.sessions || senders > limits.paths;
+        let full = self.sessions.len() > limits.sessions
+            || senders > limits.paths
+            || of.values().any(|of| *of > limits.paths_of_neighbour);
         if full || requests > limits.reservations {
             return Err("more state than the limits allow".into());
         }

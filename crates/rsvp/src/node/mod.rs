@@ -55,6 +55,10 @@ use rate::Rates;
 use state::{LOCAL, State};
 use timing::{Timer, Timers};
 
+/// Who makes a node keep senders, as far as it can be told apart: an interface, and there a
+/// neighbour that has keys. Those without keys are one.
+type Origin = (u32, Option<IpAddr>);
+
 /// An RSVP node. Times are nanoseconds of any clock that does not go back.
 #[derive(Debug)]
 pub struct Node {
@@ -65,8 +69,9 @@ pub struct Node {
     peers: Peers,
     sequence: Sequence,
     counters: Counters,
-    /// How many senders there are in all sessions.
+    /// How many senders there are: in all sessions, and of each origin.
     senders: usize,
+    senders_of: BTreeMap<Origin, usize>,
     /// How many requests there are, in all and of each next hop.
     requests: usize,
     requests_of: BTreeMap<IpAddr, usize>,
@@ -89,6 +94,7 @@ impl Node {
             sequence: Sequence::starting_at(config.first_sequence),
             counters: Counters::default(),
             senders: 0,
+            senders_of: BTreeMap::new(),
             requests: 0,
             requests_of: BTreeMap::new(),
             out: VecDeque::new(),

@@ -7,7 +7,7 @@ use super::event::{Arrived, Event};
 use super::state::{LOCAL, Phop, Psb, carries_too_much};
 use super::timing::{Timer, clamp, lifetime, spread};
 use super::world::{Route, World};
-use super::{Node, State};
+use super::{Node, Origin, State};
 use crate::wire::{
     ErrorSpec, Hop, HopOffer, Message, Path, PathErr, PathTear, Select, Sender, Session, code, is_unicast, traffic,
 };
@@ -50,7 +50,8 @@ impl Node {
         };
         let changed = old.is_none_or(|old| old.differs(&psb));
         let traffic_changed = old.is_none_or(|old| old.tspec != psb.tspec || old.edge != psb.edge);
-        self.senders += usize::from(state.paths.insert(sender, psb).is_none());
+        let before = state.paths.insert(sender, psb).map(|old| old.previous);
+        self.count_sender(before, Some(previous));
         let expires = now.saturating_add(lifetime(path.refresh_ms, self.config.limits.k));
         self.timers.set(Timer::PathExpires(session, sender), expires);
         if traffic_changed {
@@ -106,9 +107,12 @@ impl Node {
             self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
             return Err(Refusal::Limit);
         }
-        let one_more = self.senders < self.config.limits.paths;
+        let limits = &self.config.limits;
+        let from = self.origin(arrived.interface, path.hop.address);
+        let of_it = self.senders_of.get(&from).copied().unwrap_or(0) < limits.paths_of_neighbour;
+        let one_more = of_it && self.senders < limits.paths;
         let Some(state) = self.sessions.get(session) else {
-            return if one_more && self.sessions.len() < self.config.limits.sessions {
+            return if one_more && self.sessions.len() < limits.sessions {
                 Ok(())
             } else {
                 self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
@@ -125,11 +129,36 @@ impl Node {
         match state.paths.get(sender) {
             // This node announces the sender itself.
             Some(psb) if psb.previous.interface == LOCAL => Err(Refusal::OwnHop),
-            Some(_) => Ok(()),
-            None if one_more && state.paths.len() < self.config.limits.senders => Ok(()),
-            None => {
+            // It stays with its neighbour, or another one has room for it.
+            Some(psb) if of_it || self.origin(psb.previous.interface, psb.previous.address) == from => Ok(()),
+            None if one_more && state.paths.len() < limits.senders => Ok(()),
+            _ => {
                 self.refuse_path(arrived.interface, path, code::SYSTEM, 0);
                 Err(Refusal::Limit)
+            }
+        }
+    }
+
+    /// Who makes this node keep a sender whose Paths come by `interface` from `neighbour`.
+    pub(super) fn origin(&self, interface: u32, neighbour: IpAddr) -> Origin {
+        (interface, self.has_keys(interface, neighbour).then_some(neighbour))
+    }
+
+    /// Counts a sender that was of one previous hop and is of another one now. Those that this node
+    /// announces itself have no origin.
+    pub(super) fn count_sender(&mut self, before: Option<Phop>, now: Option<Phop>) {
+        self.senders = (self.senders + usize::from(now.is_some())).saturating_sub(usize::from(before.is_some()));
+        let origin = |hop: Phop| (hop.interface != LOCAL).then(|| self.origin(hop.interface, hop.address));
+        let (before, now) = (before.and_then(origin), now.and_then(origin));
+        if let Some(origin) = now {
+            *self.senders_of.entry(origin).or_insert(0) += 1;
+        }
+        if let Some(origin) = before
+            && let Some(count) = self.senders_of.get_mut(&origin)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.senders_of.remove(&origin);
             }
         }
     }
@@ -255,7 +284,7 @@ impl Node {
             return;
         };
         state.blockades.remove(&sender);
-        self.senders -= 1;
+        self.count_sender(Some(psb.previous), None);
         for timer in [
             Timer::PathRefresh(session, sender),
             Timer::PathExpires(session, sender),

@@ -96,7 +96,9 @@ impl Node {
             told: old.and_then(|old| old.told),
             unanswered: false,
         };
-        self.senders += usize::from(state.paths.insert(sender, psb).is_none());
+        let previous = psb.previous;
+        let before = state.paths.insert(sender, psb).map(|old| old.previous);
+        self.count_sender(before, Some(previous));
         self.tell(Event::Path { session, sender, tspec });
         self.reroute(world, session, sender);
         self.send_path(now, world, session, sender);

@@ -129,7 +129,7 @@ impl Node {
     }
 
     /// Whether a neighbour on an interface has keys.
-    fn has_keys(&self, interface: u32, neighbour: IpAddr) -> bool {
+    pub(super) fn has_keys(&self, interface: u32, neighbour: IpAddr) -> bool {
         let listed = self.config.interface(interface).and_then(|interface| interface.neighbour(neighbour));
         listed.is_some_and(|neighbour| !neighbour.keys.is_empty())
     }

@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use super::measure::Mode;
+use super::metered::Meter;
 use super::{EngineArgs, Progress, tenths};
 use crate::exit::Exit;
 
@@ -28,6 +29,8 @@ pub struct Line<'a> {
     flows: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     watch: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meter: Option<&'static str>,
     classes: u32,
     depth: u32,
     mode: &'static str,
@@ -93,6 +96,7 @@ pub fn run(args: &EngineArgs, other: &Path, all: &[u32]) -> anyhow::Result<Exit>
                 queue: args.tree.queue.as_deref(),
                 flows: args.tree.flows,
                 watch: args.tree.watch.name(),
+                meter: args.tree.meter.map(Meter::name),
                 classes,
                 depth,
                 mode: mode.name(),
@@ -137,6 +141,9 @@ fn measure(program: &Path, args: &EngineArgs, classes: u32, mode: Mode) -> anyho
     }
     if let Some(watch) = args.tree.watch.name() {
         command.args(["--watch", watch]);
+    }
+    if let Some(meter) = args.tree.meter {
+        command.args(["--meter", meter.name()]);
     }
     let shown = || program.display();
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("{} could not be started", shown()))?;

@@ -2,6 +2,7 @@
 
 mod against;
 mod measure;
+mod metered;
 mod simulator;
 mod watched;
 mod workload;
@@ -15,6 +16,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use self::measure::Mode;
+use self::metered::Meter;
 use self::watched::Watch;
 use self::workload::{Load, PACKET, Work};
 use crate::exit::Exit;
@@ -82,6 +84,9 @@ struct Tree {
     /// What is kept of each packet for those who watch
     #[arg(long, value_enum, value_name = "WHAT", default_value = "nothing")]
     watch: Watch,
+    /// A meter in every leaf class, which marks packets and drops none
+    #[arg(long, value_enum, value_name = "KIND")]
+    meter: Option<Meter>,
 }
 
 impl Tree {
@@ -99,6 +104,7 @@ impl Tree {
             classes,
             depth: self.depth(),
             watch: self.watch,
+            meter: self.meter,
         }
     }
 }
@@ -162,6 +168,8 @@ struct Line<'a> {
     flows: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     watch: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meter: Option<&'static str>,
     classes: u32,
     depth: u32,
     mode: &'static str,
@@ -205,7 +213,8 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
         )?;
         writeln!(
             out,
-            "a packet is classified (a hit on its 5-tuple), enqueued and dequeued{}; CPU time, median of {} runs",
+            "a packet is classified (a hit on its 5-tuple), {}enqueued and dequeued{}; CPU time, median of {} runs",
+            args.tree.meter.map_or("", |_| "metered, "),
             args.tree.watch.words(),
             args.runs
         )?;
@@ -234,6 +243,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
                     queue: args.tree.queue.as_deref(),
                     flows: args.tree.flows,
                     watch: args.tree.watch.name(),
+                    meter: args.tree.meter.map(Meter::name),
                     classes: *classes,
                     depth,
                     mode: mode.name(),

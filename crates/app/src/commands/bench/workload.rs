@@ -12,6 +12,7 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
 use anyhow::{Context, bail};
 
+use super::metered::Meter;
 use super::watched::{Watch, Watched};
 
 /// Length of every packet, in bytes.
@@ -65,13 +66,15 @@ pub struct Load<'a> {
     pub depth: u32,
     /// What is kept of each packet for those who watch.
     pub watch: Watch,
+    /// The meter of every leaf class.
+    pub meter: Option<Meter>,
 }
 
 impl<'a> Load<'a> {
     /// A configuration with this many leaf classes and the scheduler's own queue.
     #[cfg(test)]
     pub fn new(scheduler: &'a str, classes: u32, depth: u32) -> Load<'a> {
-        Load { scheduler, queue: None, flows: false, classes, depth, watch: Watch::Nothing }
+        Load { scheduler, queue: None, flows: false, classes, depth, watch: Watch::Nothing, meter: None }
     }
 }
 
@@ -154,6 +157,9 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
                 };
                 words.set(word, value);
             }
+            if let Some(meter) = load.meter.filter(|_| leaf) {
+                meter.give(&mut words, Rate::bit_s(RATE / u64::from(classes)));
+            }
             specs.push(ClassSpec {
                 parent: above + parent(level, at),
                 settings: words,
@@ -175,7 +181,8 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
 
 /// True if the scheduler takes no class below another.
 pub fn is_flat(scheduler: &str) -> bool {
-    let load = Load { scheduler, queue: None, flows: false, classes: 4, depth: 3, watch: Watch::Nothing };
+    let watch = Watch::Nothing;
+    let load = Load { scheduler, queue: None, flows: false, classes: 4, depth: 3, watch, meter: None };
     link(&load).is_ok_and(|spec| spec.classes.iter().any(|class| class.scheduler.is_some()))
 }
 
@@ -497,6 +504,8 @@ pub fn parse(packets: u64) {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     #[test]
@@ -546,6 +555,34 @@ mod tests {
                 work.one_at_a_time(1000).unwrap_or_else(|error| panic!("{queue}: {error}"));
                 work.fill().unwrap_or_else(|error| panic!("{queue}: {error}"));
                 work.saturated(1000).unwrap_or_else(|error| panic!("{queue}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn half_of_the_packets_are_green() {
+        for meter in Meter::value_variants() {
+            for classes in [1, 10] {
+                let mut work = Work::new(&Load { meter: Some(*meter), ..Load::new("drr", classes, 2) }).unwrap();
+                work.fill().unwrap();
+                // The average of tswtcm begins at 0 and rises to the rate R as R (1 - exp(-t/w)),
+                // with a window w of 0.5 s. All packets are green until it is R/2, at 0.35 s. Then
+                // the part is R/2 to the average: together 0.667 of the packets of 2.05 s. The
+                // buckets of the others are full at first.
+                let (packets, expected) = match meter {
+                    Meter::Tswtcm => (5_000_000, 0.667),
+                    _ => (50_000, 0.5 + 64.0 / (50_000 / classes) as f64),
+                };
+                work.saturated(packets).unwrap();
+                let counted = work.engine.scheduler_counters(1);
+                let count =
+                    |name: &str| counted.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count);
+                let all = count("green") + count("yellow") + count("red");
+                let green = count("green") as f64 / all as f64;
+                assert!((green - expected).abs() < 0.01, "{meter:?}, {classes} classes: {green} in {counted:?}");
+                assert!(count("red") > 0, "{meter:?}, {classes} classes: {counted:?}");
+                let chained = count("red_green") + count("red_red");
+                assert_eq!(chained, if *meter == Meter::Chain { count("red") } else { 0 });
             }
         }
     }

@@ -1,6 +1,6 @@
-//! How the C library's allocator works in a worker: with as little memory as it can, for years. That
-//! costs packets nothing, as loops do not allocate for them. C libraries other than glibc ignore
-//! all of it.
+//! How the C library's allocator works in a worker: with as little memory as it can, for years.
+//! That costs packets nothing, as loops do not allocate for them. C libraries other than glibc
+//! ignore all of it.
 
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
