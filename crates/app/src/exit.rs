@@ -24,7 +24,7 @@ pub enum Exit {
     /// Not permitted: root or a capability is missing, or a token is wrong.
     NotPermitted = 6,
     /// This host cannot do it: its kernel or a program is missing something, or there is no such
-    /// interface.
+    /// interface, or it is down.
     Unsupported = 7,
 }
 
@@ -58,7 +58,8 @@ impl Exit {
             | LinkError::Steering(_)
             | LinkError::Lacks(_)
             | LinkError::Xdp(_)
-            | LinkError::NoInterface { .. } => Exit::Unsupported,
+            | LinkError::NoInterface { .. }
+            | LinkError::NotReady { .. } => Exit::Unsupported,
             LinkError::Held { .. } | LinkError::Foreign(_) => Exit::Refused,
             LinkError::Link(_) | LinkError::Spec { .. } | LinkError::Processor { .. } => Exit::Usage,
             _ => Exit::Failed,
@@ -127,6 +128,8 @@ mod tests {
             (LinkError::Io { what, source: io(Errno::IO) }.into(), 1),
             (LinkError::Link("no device".into()).into(), 2),
             (LinkError::NoInterface { name: "ppp0".into() }.into(), 7),
+            (LinkError::NotReady { name: "eth0".into(), state: "is down" }.into(), 7),
+            (LinkError::Interface { name: "eth0".into(), state: "is gone" }.into(), 1),
             (TrafficError::NotPermitted("root only".into()).into(), 6),
             (TrafficError::Unsupported("no such control".into()).into(), 7),
             (traffic(Errno::ACCESS), 6),

@@ -34,7 +34,15 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// An interface is down or has no carrier, or went away while the link ran.
+    /// An interface is down or has no carrier when a link is to begin.
+    #[error("interface `{name}` {state}")]
+    NotReady {
+        /// Its name.
+        name: String,
+        /// What is wrong, and a way out.
+        state: &'static str,
+    },
+    /// An interface went away while the link ran, or does not carry what is wanted of it.
     #[error("interface `{name}` {state}")]
     Interface {
         /// Its name.

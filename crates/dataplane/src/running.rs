@@ -520,7 +520,7 @@ pub(crate) fn find(name: &str) -> Result<Interface, Error> {
 ///
 /// # Errors
 /// [`Error::Link`] for a link without a device, or devices that exclude each other;
-/// [`Error::NoInterface`], [`Error::Interface`] if an interface is missing or carries no frames;
+/// [`Error::NoInterface`], [`Error::NotReady`] if an interface is missing or carries no frames;
 /// [`Error::Held`] if another process shapes the same; [`Error::NotPermitted`],
 /// [`Error::Unsupported`], [`Error::Steering`], [`Error::Lacks`], [`Error::Xdp`] if the host does
 /// not allow or cannot do it; [`Error::Foreign`] if somebody else's qdisc, XDP program or AF_XDP

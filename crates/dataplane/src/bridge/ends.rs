@@ -94,5 +94,5 @@ pub(super) fn check(interface: &Interface) -> Result<(), Error> {
         State::NoCarrier => "has no carrier: its cable is out, or its peer is down",
         State::Gone => "is gone",
     };
-    Err(Error::Interface { name: interface.name.clone(), state })
+    Err(Error::NotReady { name: interface.name.clone(), state })
 }

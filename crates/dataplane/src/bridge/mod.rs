@@ -44,7 +44,7 @@ use xdp::RingWay;
 ///
 /// # Errors
 /// [`Error::Link`] for a link without a bridge, or bridges that exclude each other;
-/// [`Error::NoInterface`], [`Error::Interface`] if an interface is missing or carries no frames;
+/// [`Error::NoInterface`], [`Error::NotReady`] if an interface is missing or carries no frames;
 /// [`Error::NotPermitted`], [`Error::Unsupported`] if the host does not allow or cannot do it;
 /// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {

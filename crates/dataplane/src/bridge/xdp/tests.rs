@@ -115,5 +115,5 @@ fn an_interface_that_is_down_is_not_left_to_packet_sockets() {
     let Some(namespace) = namespace() else { return };
     assert!(ip(&namespace, "link set dev b2 down"));
     let refused = opened(&namespace, ("a", "b")).unwrap_err();
-    assert!(matches!(&refused, Error::Interface { name, .. } if name == "b") && !may_fall_back(&refused), "{refused}");
+    assert!(matches!(&refused, Error::NotReady { name, .. } if name == "b") && !may_fall_back(&refused), "{refused}");
 }
