@@ -309,7 +309,7 @@ fn receivers_ask_and_mistakes_are_said() {
     assert!(err(&wrong).contains("clas") && err(&wrong).contains("line 3"), "{}", err(&wrong));
     std::fs::write(&file, "[[interface]]\nname = \"nosuch0\"\n").unwrap();
     let wrong = Command::new(env!("CARGO_BIN_EXE_altq")).arg("rsvpd").arg(&file).output().unwrap();
-    assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
+    assert_eq!(wrong.status.code(), Some(7), "{}", err(&wrong));
     assert!(err(&wrong).contains("no interface `nosuch0` here"), "{}", err(&wrong));
 
     let Some(mut hosts) = three(&folder) else { return };

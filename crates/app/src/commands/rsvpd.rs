@@ -32,8 +32,8 @@ leaves by them, neighbours and keys; docs/rsvp.md has all of it:
 It needs CAP_NET_RAW to start, and gives up all other rights. A neighbour's reservations are made in
 the altq that runs (`altq run`), which may be started before or after it.
 
-Exit codes: 0 ended by a signal, 1 failed, 2 the file is wrong or an interface is not there, 5
-another daemon answers on the socket, 6 not permitted, 7 this kernel has no router alert.")]
+Exit codes: 0 ended by a signal, 1 failed, 2 the file is wrong, 5 another daemon answers on the
+socket, 6 not permitted, 7 an interface is not there, or this kernel has no router alert.")]
 pub struct Args {
     /// The configuration
     #[arg(value_name = "FILE", default_value = FILE)]
