@@ -465,8 +465,6 @@ fn a_flood_of_router_alerts_leaves_reservations_alone() {
         before.1
     );
     assert!(refused > 0 && memory(&hosts[1]) < 128 << 10);
-    // The sender came near the rate, and the daemon left more than half of a processor to others.
-    assert!(rate > 0.9 * RATE as f64 && share < 50.0, "{rate:.0} messages a second, {share:.0} %");
 }
 
 /// Bytes that arrive, counted until it is dropped.
