@@ -305,11 +305,26 @@ def traced(service, log, words):
     """What the supervisor asks of the disk while a command runs."""
     process = strace(service, log, ["-f", "-s", "64", "-e", "trace=write,sendto,sendmsg,fsync,fdatasync,/^rename"])
     try:
+        before = settled(service, log)
         service.done(*words)
         time.sleep(0.3)
     finally:
         end(process)
-    return order(log.read_text(), service.folder)
+    return order(log.read_text()[before:], service.folder)
+
+
+def settled(service, log):
+    """Waits until what came before is done: a service shapes before its first policy is kept. The
+    length of what strace saw until then. A call that began before this counts for nothing."""
+    begun, seen, quiet = time.monotonic(), -1, 0
+    while quiet < 6:
+        if time.monotonic() > begun + 10:
+            raise Failure("the one who keeps changes writes for ten seconds without a change")
+        time.sleep(0.05)
+        now = len(log.read_text()) if any(service.folder.glob("*.json")) else -1
+        quiet = quiet + 1 if now == seen >= 0 else 0
+        seen = now
+    return seen
 
 
 def fsyncs(world, arguments):
