@@ -1,7 +1,7 @@
 //! The client's end of the socket, for commands that send one request after another.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Write};
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,17 +19,17 @@ use crate::reply;
 /// A connection to a running altq.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
+    stream: BufReader<UnixStream>,
     next: u64,
-    /// Bytes that came after the last reply.
-    rest: Vec<u8>,
+    /// What has come of a line.
+    begun: Vec<u8>,
     /// How long a reply may take.
     patience: Duration,
 }
 
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream.get_ref().as_fd()
     }
 }
 
@@ -50,6 +50,8 @@ pub struct NoFields {}
 /// How long a reply may take unless the client says otherwise. A document about 100,000 classes
 /// takes a second.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes that are read at a time.
+const PIECE: usize = 64 << 10;
 
 /// Connects to a Unix socket without waiting, and returns a stream that does not block.
 ///
@@ -99,7 +101,8 @@ impl Client {
     }
 
     fn over(path: &Path, stream: UnixStream) -> Result<Client, Fault> {
-        let client = Client { stream, next: 1, rest: Vec::new(), patience: PATIENCE };
+        let stream = BufReader::with_capacity(PIECE, stream);
+        let client = Client { stream, next: 1, begun: Vec::new(), patience: PATIENCE };
         client.patient(PATIENCE).map_err(|error| not_connected(path, &error))
     }
 
@@ -108,8 +111,8 @@ impl Client {
     /// # Errors
     /// That of setting the socket; a time of 0 is one.
     pub fn patient(mut self, patience: Duration) -> io::Result<Client> {
-        self.stream.set_read_timeout(Some(patience))?;
-        self.stream.set_write_timeout(Some(patience))?;
+        self.stream.get_ref().set_read_timeout(Some(patience))?;
+        self.stream.get_ref().set_write_timeout(Some(patience))?;
         self.patience = patience;
         Ok(self)
     }
@@ -153,24 +156,24 @@ impl Client {
                 Ok(()) => Fault::new(Code::Failed, "altq has closed the connection"),
             });
         };
-        let (number, result) = reply::read(&answer).map_err(|why| Fault::new(Code::Failed, why))?;
+        let (number, result) = reply::take(answer).map_err(|why| Fault::new(Code::Failed, why))?;
         match (number == Some(id), result) {
-            (true, result) => result.map(str::to_owned),
             // A fault without a number is about the connection.
-            (false, Err(fault)) => Err(fault),
+            (true, result) | (false, result @ Err(_)) => result,
             (false, Ok(_)) => Err(Fault::new(Code::Failed, "altq has answered another request")),
         }
     }
 
     /// Sends a line, and a file with its first bytes.
     fn send(&mut self, line: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let Some(file) = file else { return self.stream.write_all(line) };
+        let mut stream = self.stream.get_ref();
+        let Some(file) = file else { return stream.write_all(line) };
         let files = [file];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut along = SendAncillaryBuffer::new(&mut space);
         along.push(SendAncillaryMessage::ScmRights(&files));
-        let sent = sendmsg(&self.stream, &[IoSlice::new(line)], &mut along, SendFlags::NOSIGNAL)?;
-        self.stream.write_all(line.get(sent..).unwrap_or_default())
+        let sent = sendmsg(stream, &[IoSlice::new(line)], &mut along, SendFlags::NOSIGNAL)?;
+        stream.write_all(line.get(sent..).unwrap_or_default())
     }
 
     /// The next line that altq sends by itself to a client that watches, without its newline. Waits
@@ -179,30 +182,22 @@ impl Client {
     /// # Errors
     /// Those of the connection.
     pub fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        self.stream.set_read_timeout(None)?;
+        self.stream.get_ref().set_read_timeout(None)?;
         self.line()
     }
 
     /// The next line; `None` at the end of the connection.
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut searched = 0;
-        let mut piece = vec![0; 64 << 10];
-        loop {
-            let unseen = self.rest.get(searched..).unwrap_or_default();
-            if let Some(at) = unseen.iter().position(|byte| *byte == b'\n') {
-                let end = searched + at;
-                return Ok(Some(self.rest.drain(..=end).take(end).collect()));
-            }
-            searched = self.rest.len();
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Ok(None),
-                Ok(count) => self.rest.extend_from_slice(piece.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The other end has closed before it read all that was sent.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
-                Err(error) => return Err(error),
-            }
+        match self.stream.read_until(b'\n', &mut self.begun) {
+            Ok(_) => {}
+            // The other end has closed before it read all that was sent.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(error),
         }
+        if self.begun.pop_if(|last| *last == b'\n').is_none() {
+            return Ok(None);
+        }
+        Ok(Some(mem::take(&mut self.begun)))
     }
 }
 

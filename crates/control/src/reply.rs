@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use crate::fault::Fault;
 
 /// The result of a request, as JSON. If several clients wait for the same document, it is in memory
-/// only once.
-pub type Body = Arc<[u8]>;
+/// only once. It is the buffer into which it was written, as one about 100,000 classes has 40 MB.
+pub type Body = Arc<Vec<u8>>;
 
 /// The start of a reply.
 #[derive(Serialize)]
@@ -67,6 +67,21 @@ pub fn body(document: &impl Serialize) -> serde_json::Result<Body> {
     serde_json::to_vec(document).map(Body::from)
 }
 
+/// As [`body`], written over one that was sent before if nobody needs that any more. So the kernel
+/// need not clear memory for a large document each time.
+///
+/// # Errors
+/// As [`body`].
+pub fn body_over(old: Option<Body>, document: &impl Serialize) -> serde_json::Result<Body> {
+    let mut buffer = old.and_then(Arc::into_inner).unwrap_or_default();
+    buffer.clear();
+    serde_json::to_writer(&mut buffer, document)?;
+    if buffer.len() < buffer.capacity() / 4 {
+        buffer.shrink_to_fit();
+    }
+    Ok(Body::from(buffer))
+}
+
 /// A reply as a client sees it.
 #[derive(Deserialize)]
 struct Reply<'a> {
@@ -84,12 +99,32 @@ struct Reply<'a> {
 /// # Errors
 /// Why the line is not a reply.
 pub fn read(line: &[u8]) -> Result<(Option<u64>, Result<&str, Fault>), String> {
-    let reply: Reply<'_> = serde_json::from_slice(line).map_err(|error| format!("this is no reply: {error}"))?;
+    let line = str::from_utf8(line).map_err(|error| format!("this is no reply: {error}"))?;
+    let reply: Reply<'_> = serde_json::from_str(line).map_err(|error| format!("this is no reply: {error}"))?;
     match (reply.ok, reply.result, reply.error) {
         (true, Some(result), None) => Ok((reply.id, Ok(result.get()))),
         (false, None, Some(fault)) => Ok((reply.id, Err(fault))),
         _ => Err("this is no reply: it has a result with `ok`, and an error without".to_owned()),
     }
+}
+
+/// As [`read`], for a line that nobody else needs: its buffer becomes the result.
+///
+/// # Errors
+/// As [`read`].
+pub fn take(mut line: Vec<u8>) -> Result<(Option<u64>, Result<String, Fault>), String> {
+    let (id, result) = read(&line)?;
+    let result = match result {
+        Ok(json) => json.as_bytes(),
+        Err(fault) => return Ok((id, Err(fault))),
+    };
+    // The result is a part of the line.
+    let begin = result.as_ptr().addr() - line.as_ptr().addr();
+    let length = result.len();
+    line.drain(..begin);
+    line.truncate(length);
+    let json = String::from_utf8(line).map_err(|error| format!("this is no reply: {error}"))?;
+    Ok((id, Ok(json)))
 }
 
 #[cfg(test)]
@@ -103,16 +138,35 @@ mod tests {
         let line = [head.as_slice(), br#"{"a":[1,2]}"#, end].concat();
         assert_eq!(line, b"{\"schema\":\"altq.control/1\",\"id\":7,\"ok\":true,\"result\":{\"a\":[1,2]}}\n");
         assert_eq!(read(&line), Ok((Some(7), Ok(r#"{"a":[1,2]}"#))));
+        assert_eq!(take(line), Ok((Some(7), Ok(r#"{"a":[1,2]}"#.to_owned()))));
+        let loose = " { \"ok\" : true , \"result\" :  [ \"\u{e4}\" , 1 ]  , \"id\" : 9 } ";
+        assert_eq!(take(loose.into()), Ok((Some(9), Ok("[ \"\u{e4}\" , 1 ]".to_owned()))));
         let wrong = Fault::new(Code::Refused, "two\nlines").help("say so");
         let line = fault(None, &wrong);
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-        assert_eq!(read(&line), Ok((None, Err(wrong))));
+        assert_eq!(read(&line), Ok((None, Err(wrong.clone()))));
+        assert_eq!(take(line), Ok((None, Err(wrong))));
+    }
+
+    #[test]
+    fn a_document_takes_the_place_of_one_that_nobody_needs() {
+        let first = body(&["x"; 100]).unwrap();
+        let at = first.as_ptr();
+        let second = body_over(Some(first), &["y"; 50]).unwrap();
+        assert_eq!((second.as_ptr(), &second), (at, &body(&["y"; 50]).unwrap()));
+        // A client still waits for the second one.
+        let third = body_over(Some(second.clone()), &"z").unwrap();
+        assert_eq!((&second, third.as_slice()), (&body(&["y"; 50]).unwrap(), b"\"z\"".as_slice()));
+        // A small document does not keep the memory of a large one.
+        let large = Body::from(vec![b'1'; 100_000]);
+        assert!(body_over(Some(large), &1).unwrap().capacity() < 100);
     }
 
     #[test]
     fn what_is_no_reply_is_an_error() {
         for text in ["", "{}", r#"{"ok":true}"#, r#"{"ok":false,"result":1}"#, r#"{"ok":true,"result":1} x"#] {
             assert!(read(text.as_bytes()).is_err(), "{text}");
+            assert!(take(text.into()).is_err(), "{text}");
         }
     }
 }

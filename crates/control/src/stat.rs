@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 /// The name of this form of the document.
 pub const SCHEMA: &str = "altq.stat/1";
 
-/// The state of all links at one time.
+/// The state of all links at one time. `C` is what writes and reads the classes of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Stat {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Stat"))]
+pub struct Stat<C = Vec<ClassStat>> {
     /// [`SCHEMA`].
     pub schema: Cow<'static, str>,
     /// The links, in the policy's order.
-    pub links: Vec<LinkStat>,
+    pub links: Vec<LinkStat<C>>,
 }
 
 /// A link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LinkStat {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "LinkStat"))]
+pub struct LinkStat<C = Vec<ClassStat>> {
     /// Its name.
     pub name: String,
     /// As in [`crate::document::LinkStatus`].
@@ -44,7 +44,7 @@ pub struct LinkStat {
     #[serde(rename = "loop")]
     pub work: LoopStat,
     /// The classes, the link itself first.
-    pub classes: Vec<ClassStat>,
+    pub classes: C,
 }
 
 /// What the loop of a link has done since the start.

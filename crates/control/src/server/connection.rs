@@ -215,7 +215,7 @@ impl Connection {
                 let (head, tail) = reply::around(id, true);
                 Waiting { head, body, tail, taken: 0 }
             }
-            Err(fault) => Waiting { head: reply::fault(id, &fault), body: Body::from([0_u8; 0]), tail: &[], taken: 0 },
+            Err(fault) => Waiting { head: reply::fault(id, &fault), body: Body::default(), tail: &[], taken: 0 },
         });
     }
 

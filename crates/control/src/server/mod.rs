@@ -56,7 +56,7 @@ pub trait Service {
     /// number of the event after them.
     fn news(&mut self, from: u64, most: usize) -> (Body, u64) {
         let _ = most;
-        (Body::from([0_u8; 0]), from)
+        (Body::default(), from)
     }
 
     /// After how long [`work`](Service::work) must be called; `None`: only after requests.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use altq_config::{Link, Path};
 use altq_control::document::{BYPASS, Changed, LinkStatus, Status, Subscribers, Text};
 use altq_control::journal::note;
-use altq_control::reply::{Body, body};
+use altq_control::reply::{Body, body, body_over};
 use altq_control::request::{Form, Subscriber};
 use altq_control::rights::Peer;
 use altq_control::roster::Report;
@@ -116,12 +116,14 @@ impl Answers {
         {
             return Ok(latest.body.clone());
         }
+        // Unless a client still waits for it, the next document takes its place in memory.
+        let old = self.latest.take().map(|latest| latest.body);
         let links: Vec<_> = of.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         let made = match &form {
             Form::Json => {
                 let mut counted = stat::of(&links);
                 self.live.mark(&mut counted);
-                document(&counted)?
+                document_over(old, &counted)?
             }
             Form::Table { width } => {
                 let width = width.map_or(WIDTH, usize::from);
@@ -326,6 +328,14 @@ fn of_kernel(name: &str, error: &LinkError) -> Fault {
         _ => Code::Failed,
     };
     Fault::new(code, format!("link `{name}`: {error}; what stood there stays"))
+}
+
+/// As [`document`], written over one that was sent before.
+///
+/// # Errors
+/// As [`document`].
+fn document_over(old: Option<Body>, of: &impl serde::Serialize) -> Result<Body, Fault> {
+    body_over(old, of).map_err(|error| Fault::new(Code::Failed, error.to_string()))
 }
 
 /// A document as the body of a reply.

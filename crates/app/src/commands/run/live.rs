@@ -166,7 +166,7 @@ impl Live {
     }
 
     /// Writes into a document which links are not shaped.
-    pub fn mark(&self, stat: &mut Stat) {
+    pub fn mark<C>(&self, stat: &mut Stat<C>) {
         for link in stat.links.iter_mut().filter(|link| self.unshaped(&link.name).is_some()) {
             link.state = BYPASS.into();
         }

@@ -10,16 +10,31 @@ use altq_control::stat::{Bound, ClassStat, DeviceStat, LinkStat, LoopStat, SCHEM
 use altq_dataplane::stats::{ClassStat as Kept, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Serialize, Serializer};
 
 use super::shaped::Shaped;
 
+/// The classes of a link, each of which is read where it is written: 100,000 of them are much.
+pub struct Classes<'a> {
+    shaped: &'a Shaped,
+    snapshot: &'a Snapshot,
+    limits: Vec<LimitedBy>,
+}
+
+impl Serialize for Classes<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let all = 0..self.shaped.link.classes.len();
+        to.collect_seq(all.filter_map(|class| of_class(self.shaped, self.snapshot, &self.limits, class)))
+    }
+}
+
 /// The state of these links. Rates and sojourn times are those of the last interval, counters those
 /// since the start.
-pub fn of(links: &[(&Shaped, &Snapshot)]) -> Stat {
+pub fn of<'a>(links: &[(&'a Shaped, &'a Snapshot)]) -> Stat<Classes<'a>> {
     Stat { schema: SCHEMA.into(), links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
 }
 
-fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
+fn of_link<'a>(shaped: &'a Shaped, snapshot: &'a Snapshot) -> LinkStat<Classes<'a>> {
     let link = &shaped.link;
     let (edge, work) = (&snapshot.edge, &snapshot.work);
     let used = |stat: &Kept| Used { waits: stat.counters.queued_packets > 1, wire_bit_s: stat.wire_bit_s };
@@ -55,7 +70,7 @@ fn of_link(shaped: &Shaped, snapshot: &Snapshot) -> LinkStat {
             receive_calls: work.receives,
             send_calls: work.sends,
         },
-        classes: (0..link.classes.len()).filter_map(|class| of_class(shaped, snapshot, &limits, class)).collect(),
+        classes: Classes { shaped, snapshot, limits },
     }
 }
 
