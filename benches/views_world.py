@@ -58,7 +58,7 @@ class Web:
             self.process = world.popen(self.host, words, stdout=subprocess.DEVNULL, stderr=log)
         self.inside = Inside(world, self.host)
         try:
-            # The history begins with the second answer of altq.
+            # The history is there with the first answer of altq.
             self.until("/history.json", 20)
         except BaseException:
             self.end()

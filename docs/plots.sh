@@ -19,7 +19,7 @@ draw schedulers/htb.svg htb.toml --panels rate
 draw schedulers/jobs.svg jobs.toml --panels wait
 draw schedulers/priq.svg plots/priq.toml --panels wait
 draw schedulers/wfq.svg plots/wfq.toml --panels rate
-draw queues/blue.svg plots/blue.toml --panels drops,wait
+draw queues/blue.svg plots/blue.toml --panels drops,wait --overlay
 draw queues/cake.svg plots/cake.toml --panels rate --by-flow
 draw queues/codel.svg plots/codel.toml --panels wait --overlay
 draw queues/drop_head.svg plots/plain.toml --panels wait --overlay

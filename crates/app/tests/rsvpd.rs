@@ -84,17 +84,28 @@ fn three(folder: &Folder) -> Option<[Host; 3]> {
     Some([Host::new("a", a, folder), Host::new("b", b, folder), Host::new("c", c, folder)])
 }
 
-/// Starts altq and daemons. With `keys` all messages are signed.
-fn start([a, b, c]: &mut [Host; 3], keys: bool) -> bool {
+/// What is believed of what neighbours send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    Anything,
+    /// What is signed.
+    Signed,
+    /// What is signed, once they have answered a challenge (RFC 2747 4.3).
+    Challenged,
+}
+
+/// Starts altq and daemons.
+fn start([a, b, c]: &mut [Host; 3], trust: Trust) -> bool {
     let neighbour = |key: u64, addresses: [&str; 2]| {
-        let one = |address: &str| match keys {
-            true => format!("{{ address = \"{address}\", keys = [{key}] }}"),
-            false => format!("\"{address}\""),
+        let one = |address: &str| match trust {
+            Trust::Anything => format!("\"{address}\""),
+            Trust::Signed => format!("{{ address = \"{address}\", keys = [{key}] }}"),
+            Trust::Challenged => format!("{{ address = \"{address}\", keys = [{key}], handshake = true }}"),
         };
-        let sign = if keys { format!("sign = {key}\n") } else { String::new() };
+        let sign = if trust == Trust::Anything { String::new() } else { format!("sign = {key}\n") };
         format!("{sign}neighbours = [{}]\n", addresses.map(one).join(", "))
     };
-    let all = if keys { KEYS } else { "" };
+    let all = if trust == Trust::Anything { "" } else { KEYS };
     let class = "class = \"down/res\"\n";
     let interface = |name: &str, class: &str, rest: String| format!("[[interface]]\nname = \"{name}\"\n{class}{rest}");
     let behind_a = interface("ab", class, neighbour(1, ["10.0.12.2", "fd12::2"]));
@@ -117,7 +128,7 @@ const TO: &str = "10.0.3.9:5004";
 fn a_reservation_is_made_along_the_path_and_goes_with_its_receiver() {
     let folder = Folder::new("row");
     let Some(mut hosts) = three(&folder) else { return };
-    if !start(&mut hosts, false) {
+    if !start(&mut hosts, Trust::Anything) {
         return;
     }
     let [a, b, c] = &mut hosts;
@@ -216,7 +227,7 @@ fn forge(host: &Host, device: &str, (source, destination): (IpAddr, IpAddr), rou
 fn what_is_forged_or_replayed_changes_nothing_and_is_counted() {
     let folder = Folder::new("forged");
     let Some(mut hosts) = three(&folder) else { return };
-    if !start(&mut hosts, true) {
+    if !start(&mut hosts, Trust::Signed) {
         return;
     }
     let [a, b, c] = &hosts;
@@ -290,6 +301,89 @@ fn what_is_forged_or_replayed_changes_nothing_and_is_counted() {
     dissect(&folder, &frames);
 }
 
+/// Nothing of a neighbour is believed before it has answered a challenge: not even what it has
+/// signed, if somebody recorded that before this router was started.
+#[test]
+fn neighbours_are_challenged_first() {
+    let folder = Folder::new("challenge");
+    let Some(mut hosts) = three(&folder) else { return };
+    if !start(&mut hosts, Trust::Challenged) {
+        return;
+    }
+    let [a, b, _] = &mut hosts;
+    let capture = Capture::start(&b.namespace);
+    a.announce(FROM, TO, "500kbit/s");
+    until("a reservation", || a.rates() == [500_000] && b.rates() == [500_000]);
+    // Type 25, to a (the destination of IPv4).
+    let challenges = || {
+        let frames = capture.rsvp();
+        frames.iter().filter(|frame| row::message(frame)[1] == 25 && frame[30..34] == [10, 0, 12, 1]).count()
+    };
+    assert!(challenges() > 0);
+    let is_path = |frame: &Vec<u8>| frame[14] == 0x46 && row::message(frame)[1] == 1 && frame[26..30] == [10, 0, 1, 9];
+    let recorded = capture.rsvp().into_iter().find(is_path).unwrap();
+    // Both start anew. Before a does, somebody sends what a had sent.
+    a.fall_silent();
+    b.fall_silent();
+    assert!(b.speak());
+    let before = challenges();
+    let down = ("10.0.1.9".parse().unwrap(), "10.0.3.9".parse().unwrap());
+    forge(a, "ab", down, true, row::message(&recorded).to_vec());
+    until("a is challenged", || challenges() > before);
+    assert!(b.refused("a handshake is under way") > 0);
+    assert!(b.rsvp("path", "paths").is_empty());
+    assert!(a.speak());
+    a.announce(FROM, TO, "600kbit/s");
+    until("a has answered", || a.rates() == [600_000] && b.rates() == [600_000]);
+    let frames = capture.rsvp();
+    frames.iter().for_each(|frame| check_headers(frame));
+    has(&frames, &[1, 2, 25, 26]);
+    dissect(&folder, &frames);
+}
+
+/// The style SE: one reservation, which its senders share.
+#[test]
+fn senders_share_a_reservation() {
+    let folder = Folder::new("shared");
+    let Some(mut hosts) = three(&folder) else { return };
+    if !start(&mut hosts, Trust::Anything) {
+        return;
+    }
+    let [a, b, c] = &hosts;
+    let capture = Capture::start(&b.namespace);
+    let (first, second, to) = (FROM, "10.0.1.9:4002", "10.0.23.2:6000");
+    for from in [first, second] {
+        a.announce(from, to, "500kbit/s");
+    }
+    until("both paths come to c", || c.rsvp("path", "paths").len() == 2);
+    let senders = ["rsvp", "receiver", "add", "--shared", "--from", first, "--from", second];
+    let asked = c.ask(&[&senders[..], &["--to", to, "--rate", "300kbit/s", "--burst", "5kbytes"]].concat());
+    assert_eq!(asked.status.code(), Some(0), "{}", err(&asked));
+    // The ports of the senders of the only reservation.
+    let ports = |host: &Host| match host.reserved().as_slice() {
+        [one] => one["flows"].as_array().unwrap().iter().map(|flow| flow["sport"].as_u64().unwrap()).collect(),
+        _ => Vec::new(),
+    };
+    until("one for both", || ports(a) == [4000, 4002] && ports(b) == [4000, 4002]);
+    let there = b.reserved().remove(0);
+    assert!(there["key"].as_str().unwrap().starts_with("rsvp:10.0.23.2/17/6000#"), "{there}");
+    assert_eq!(b.rates(), [300_000]);
+    assert_eq!(b.rsvp("resv", "reservations")[0]["style"], "se");
+    // One of them ends. The other one has it alone.
+    assert_eq!(a.ask(&sender("del", first, to, "")).status.code(), Some(0));
+    until("one for the second", || ports(a) == [4002] && ports(b) == [4002]);
+    assert_eq!((b.rates(), &b.reserved()[0]["id"]), (vec![300_000], &there["id"]));
+    assert_eq!(out(&c.ask(&["rsvp", "receiver", "del", "--to", to])), "given up\n");
+    until("it is gone", || a.rates().is_empty() && b.rates().is_empty());
+    let frames = capture.rsvp();
+    frames.iter().for_each(|frame| check_headers(frame));
+    has(&frames, &[1, 2, 5, 6]);
+    // The object STYLE with the options of SE (RFC 2205 A.7).
+    let shared = |frame: &Vec<u8>| row::message(frame).windows(8).any(|object| object == [0, 8, 8, 1, 0, 0, 0, 18]);
+    assert!(frames.iter().any(|frame| row::message(frame)[1] == 2 && shared(frame)));
+    dissect(&folder, &frames);
+}
+
 /// An application asks for a receiver, and another flowspec than the sender's; and what is wrong is
 /// said with a way out.
 #[test]
@@ -313,7 +407,7 @@ fn receivers_ask_and_mistakes_are_said() {
     assert!(err(&wrong).contains("no interface `nosuch0` here"), "{}", err(&wrong));
 
     let Some(mut hosts) = three(&folder) else { return };
-    if !start(&mut hosts, false) {
+    if !start(&mut hosts, Trust::Anything) {
         return;
     }
     let [a, b, c] = &mut hosts;

@@ -136,6 +136,42 @@ fn events_are_a_snapshot_and_then_what_changes() {
     assert_eq!(web.json("/history.json")["link"], "wan");
 }
 
+/// What altq has kept comes before what `altq web` has seen, here in two answers.
+#[test]
+fn the_history_begins_with_what_altq_has_kept() {
+    let folder = Folder::new("kept");
+    let mut known = shaping(100);
+    let piece = |at_s: u64, bytes: u64| {
+        let point = [1, 100, bytes, bytes, 3, 0, 0, 0, 0, 256, 512, 0, 0];
+        json!({ "from_unix_ns": (1_000_000_000 + at_s) * 1_000_000_000, "seconds": 1, "rate_bit_s": null,
+            "to_unix_ns": (1_000_000_001 + at_s) * 1_000_000_000, "points": [point] })
+    };
+    let document = |slices: Value, next_ns: Option<u64>| {
+        let classes = json!([{ "name": "wan" }, { "name": "web" }]);
+        json!({ "schema": "altq.past/1", "classes": classes, "slices": slices, "next_ns": next_ns })
+    };
+    known.others.insert("past".to_owned(), document(json!([piece(97, 125_000)]), Some(5)));
+    // The last one has seconds that the first figures do not cover any more.
+    let more = json!([piece(98, 250_000), piece(99, 375_000), piece(100, 9)]);
+    known.others.insert("past:5".to_owned(), document(more, None));
+    let answers = serve(&folder.socket(), known);
+    let web = Web::start(&folder.socket(), &[]);
+    let history = |steps: usize| {
+        web.until("the history", |web| {
+            let (status, _, body) = web.get("/history.json?class=web", "");
+            let history: Value = (status == 200).then(|| serde_json::from_str(&body).unwrap())?;
+            (history["unix_ms"].as_array()?.len() == steps).then_some(history)
+        })
+    };
+    let first = history(3);
+    assert_eq!(first["unix_ms"], json!([1_000_000_098_000_u64, 1_000_000_099_000_u64, 1_000_000_100_000_u64]));
+    let line = &first["series"][0];
+    assert_eq!(line["got_bit_s"], json!([1_000_000, 2_000_000, 3_000_000]));
+    assert_eq!((&line["drops"], &line["p99_ns"]), (&json!([3, 3, 3]), &json!([512, 512, 512])));
+    answers.lock().unwrap().stat = Some(usual(101));
+    assert_eq!(history(4)["unix_ms"][3], json!(1_000_000_101_000_u64));
+}
+
 /// The marks of a page that is opened now; `None` if it gets no event.
 fn marks(web: &Web) -> Option<Value> {
     let mut stream = TcpStream::connect(&web.address).unwrap();
@@ -427,8 +463,9 @@ fn names_are_escaped() {
     assert_eq!(sample(&metrics, series), Some("0"), "{metrics}");
     checked_by_promtool("metrics", &["check", "metrics"], metrics.as_bytes());
     let query = "/history.json?class=%3Cimg+src%3Dx%3E%22%5C%0A%3C%2Fscript%3E";
-    // There is no history of one document.
-    assert_eq!(web.get(query, "").0, 404);
+    // One document is no step yet.
+    let history = web.json(query);
+    assert_eq!((&history["class"], &history["unix_ms"]), (&json!(name), &json!([])));
 }
 
 /// The same figures as `altq stat`, of a real altq.

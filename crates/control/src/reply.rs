@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn a_document_takes_the_place_of_one_that_nobody_needs() {
-        let first = body(&["x"; 100]).unwrap();
+        let first = body(&vec!["x"; 100]).unwrap();
         let at = first.as_ptr();
-        let second = body_over(Some(first), &["y"; 50]).unwrap();
-        assert_eq!((second.as_ptr(), &second), (at, &body(&["y"; 50]).unwrap()));
+        let second = body_over(Some(first), &vec!["y"; 50]).unwrap();
+        assert_eq!((second.as_ptr(), &second), (at, &body(&vec!["y"; 50]).unwrap()));
         // A client still waits for the second one.
         let third = body_over(Some(second.clone()), &"z").unwrap();
-        assert_eq!((&second, third.as_slice()), (&body(&["y"; 50]).unwrap(), b"\"z\"".as_slice()));
+        assert_eq!((&second, third.as_slice()), (&body(&vec!["y"; 50]).unwrap(), b"\"z\"".as_slice()));
         // A small document does not keep the memory of a large one.
         let large = Body::from(vec![b'1'; 100_000]);
         assert!(body_over(Some(large), &1).unwrap().capacity() < 100);

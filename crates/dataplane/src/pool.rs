@@ -1,17 +1,18 @@
 //! The memory of frames: slots that are allocated once and have numbers.
 //!
 //! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU. A
-//! longer frame, a super-packet or jumbo frame, goes on in a *body* of 64 KB. Frames cut from a
-//! super-packet have heads of their own and share its body, so cutting copies only headers. A
-//! packet's handle in the engine is the number of its head.
+//! longer frame, a super-packet or jumbo frame, goes on in a *body* of 64 KB. A frame cut from a
+//! super-packet has a head of its own. Where it fits there, it is copied; otherwise, with a large
+//! MTU, it shares the body. So what waits in queues needs no bodies, of which each would be kept as
+//! long as one of its frames waits. A packet's handle in the engine is the number of its head.
 //!
 //! The kernel provides the memory when it is first touched, so slots that are never used cost only
-//! address space. With AF_XDP the heads lie in memory that the kernel shares, and it may hold on to
-//! a head after the loop has freed it.
+//! address space, and the one used last is the first to be used again. With AF_XDP the heads lie in
+//! memory that the kernel shares, and it may hold on to a head after the loop has freed it.
 
 use std::ops::Range;
 
-use crate::sys::mapping::Part;
+use crate::sys::mapping::{Mapping, Part};
 use crate::vnet::{self, Vnet};
 
 /// Bytes of a head's slot.
@@ -23,6 +24,8 @@ pub const START: usize = 48;
 pub const HEAD_ROOM: usize = HEAD - START;
 /// Bytes of a body.
 pub const BODY: usize = 65536;
+/// Heads of less memory than this are in small pages. In large ones a frame more may take 2 MB.
+const SMALL: usize = 16 << 20;
 /// Marks a frame without a body.
 const NONE: u32 = u32::MAX;
 
@@ -59,8 +62,8 @@ impl Frame {
 enum Heads {
     /// This process's own.
     Own(Vec<u8>),
-    /// Shared with the kernel.
-    Shared(Part),
+    /// Mapped from the kernel, and perhaps shared with it.
+    Mapped(Part),
 }
 
 impl Heads {
@@ -68,7 +71,7 @@ impl Heads {
     fn bytes(&self, at: usize, count: usize) -> &[u8] {
         match self {
             Heads::Own(bytes) => &bytes[at..at + count],
-            Heads::Shared(part) => part.bytes(at, count),
+            Heads::Mapped(part) => part.bytes(at, count),
         }
     }
 
@@ -76,14 +79,14 @@ impl Heads {
     fn bytes_mut(&mut self, at: usize, count: usize) -> &mut [u8] {
         match self {
             Heads::Own(bytes) => &mut bytes[at..at + count],
-            Heads::Shared(part) => part.bytes_mut(at, count),
+            Heads::Mapped(part) => part.bytes_mut(at, count),
         }
     }
 
     fn copy_within(&mut self, from: Range<usize>, to: usize) {
         match self {
             Heads::Own(bytes) => bytes.copy_within(from, to),
-            Heads::Shared(part) => part.copy_within(from, to),
+            Heads::Mapped(part) => part.copy_within(from, to),
         }
     }
 }
@@ -102,13 +105,20 @@ pub struct Pool {
 impl Pool {
     /// A pool of this many heads and bodies.
     pub fn new(heads: usize, bodies: usize) -> Pool {
-        Pool::of(Heads::Own(vec![0; heads * HEAD]), heads, bodies)
+        let bytes = heads * HEAD;
+        // The program's allocator has large pages for large pieces.
+        let small = if bytes < SMALL { Mapping::new(bytes).ok() } else { None };
+        let memory = match small {
+            Some(mapping) => Heads::Mapped(Part::whole(mapping)),
+            None => Heads::Own(vec![0; bytes]),
+        };
+        Pool::of(memory, heads, bodies)
     }
 
     /// A pool of heads in memory that the kernel shares, without bodies.
     pub(crate) fn shared(memory: Part) -> Pool {
         let heads = memory.size() / HEAD;
-        Pool::of(Heads::Shared(memory), heads, 0)
+        Pool::of(Heads::Mapped(memory), heads, 0)
     }
 
     fn of(memory: Heads, heads: usize, bodies: usize) -> Pool {
@@ -354,8 +364,8 @@ impl Pool {
     }
 
     /// Makes a frame of the first `headers` bytes of `of`, followed by its bytes from `from` to
-    /// `to`. Bytes in the body are shared, not copied. `None` without a free head, or if the range
-    /// is not in the frame.
+    /// `to`. Bytes in the body are copied if they fit in the new head, and shared otherwise. `None`
+    /// without a free head, or if the range is not in the frame.
     pub fn cut(&mut self, of: u32, headers: usize, from: usize, to: usize) -> Option<u32> {
         let whole = self.frames[of as usize];
         let head = whole.head as usize;
@@ -383,10 +393,17 @@ impl Pool {
             Frame { head: (headers + copied) as u16, vnet: whole.vnet, tunnelled: whole.tunnelled, ..Frame::BLANK };
         if to > head {
             let begin = from.max(head) - head;
-            frame.body = whole.body;
-            frame.from = whole.from + begin as u32;
-            frame.len = (to - head - begin) as u32;
-            self.users[whole.body as usize] += 1;
+            let (at, count) = (whole.from as usize + begin, to - head - begin);
+            let room = HEAD - START - headers - copied;
+            if count <= room {
+                let at = whole.body as usize * BODY + at;
+                let there = self.heads.bytes_mut(target + headers + copied, count);
+                there.copy_from_slice(&self.bodies[at..at + count]);
+                frame.head += count as u16;
+            } else {
+                (frame.body, frame.from, frame.len) = (whole.body, at as u32, count as u32);
+                self.users[whole.body as usize] += 1;
+            }
         }
         self.frames[handle as usize] = frame;
         Some(handle)
@@ -494,6 +511,24 @@ mod tests {
         assert_eq!(pool.bytes(cut)[54..], counting(30_000)[20_000..]);
         pool.free(cut);
         assert!(pool.take_large().is_some());
+    }
+
+    /// What waits in a queue keeps no body.
+    #[test]
+    fn what_fits_in_a_head_is_copied_there() {
+        let mut pool = Pool::new(4, 1);
+        let whole = pool.take_large().unwrap();
+        let bytes = counting(30_000);
+        pool.fill(whole, &bytes);
+        // The last fills a head to its end.
+        let ranges = [(1_800, 3_248), (28_552, 30_000), (20_000, 20_000 + HEAD_ROOM - 54)];
+        let cuts = ranges.map(|(from, to)| pool.cut(whole, 54, from, to).unwrap());
+        pool.free(whole);
+        let next = pool.take_large().expect("nobody has the body");
+        pool.fill(next, &counting(40_000));
+        for (cut, (from, to)) in cuts.into_iter().zip(ranges) {
+            assert_eq!(pool.head(cut), [&bytes[..54], &bytes[from..to]].concat());
+        }
     }
 
     #[test]

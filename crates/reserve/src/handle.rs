@@ -21,7 +21,14 @@ impl Table {
         match request.op {
             Op::List => Reply::List(self.list(now)),
             Op::Watch => Reply::Watching { from: self.events.coming() },
-            Op::Add | Op::Modify | Op::Refresh | Op::Del => Reply::Answer(Box::new(self.answer(now, request, apply))),
+            Op::Add | Op::Modify | Op::Refresh | Op::Del => {
+                let answer = self.answer(now, request, apply);
+                if !answer.granted && matches!(request.op, Op::Add | Op::Modify) {
+                    let word = Refusal::word(answer.rsvp_code.zip(answer.rsvp_value));
+                    *self.refused.entry(word).or_default() += 1;
+                }
+                Reply::Answer(Box::new(answer))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Requests and answers in the form of the control socket: one JSON object each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use altq_engine::link::{Framing, Overhead};
@@ -342,6 +343,10 @@ pub struct List {
     pub buffer_bytes: u64,
     /// The sum of the bursts, in bytes.
     pub burst_bytes: u64,
+    /// How many requests for a reservation, or for a change of one, were refused since the process
+    /// that answers was started, by reason: `delay`, `bandwidth`, `mtu`, `policy`, `service`,
+    /// `flowspec`, `system` or `request`. A reason for which none was refused is not there.
+    pub refused: BTreeMap<&'static str, u64>,
     /// The reservations, by number.
     pub reservations: Vec<Listed>,
 }

@@ -50,6 +50,21 @@ impl Refusal {
     /// The engine refused the change.
     pub const SYSTEM: (u8, u16) = (22, 0);
 
+    /// A word for the reason of a refusal with this code, and of one without.
+    pub(crate) fn word(code: Option<(u8, u16)>) -> &'static str {
+        match code {
+            Some(Refusal::DELAY) => "delay",
+            Some(Refusal::BANDWIDTH) => "bandwidth",
+            Some(Refusal::MTU) => "mtu",
+            Some(Refusal::POLICY) => "policy",
+            Some(Refusal::SERVICE) => "service",
+            Some(Refusal::FLOWSPEC) => "flowspec",
+            Some(Refusal::SYSTEM) => "system",
+            // The request says what cannot be, or means no reservation of this owner.
+            _ => "request",
+        }
+    }
+
     /// A refusal for which RSVP has no code.
     pub fn because(reason: impl Into<String>) -> Refusal {
         Refusal { code: None, reason: reason.into(), bottleneck: None, charged: None, would_fit: None }

@@ -73,6 +73,8 @@ pub struct Table {
     pub(crate) events: Events,
     /// Classes of ended reservations that the engine has refused to remove, and what they hold.
     left: Vec<(ClassId, Held)>,
+    /// How many requests to add or to modify were refused, by the word of the reason.
+    pub(crate) refused: BTreeMap<&'static str, u64>,
 }
 
 impl Table {
@@ -87,6 +89,7 @@ impl Table {
             deadlines: BTreeSet::new(),
             events: Events::default(),
             left: Vec::new(),
+            refused: BTreeMap::new(),
         }
     }
 
@@ -310,6 +313,7 @@ impl Table {
             charged_bit_s: self.room.charged(),
             buffer_bytes: place.buffer,
             burst_bytes: self.room.bursts(),
+            refused: self.refused.clone(),
             reservations: self.by_id.values().map(one).collect(),
         }
     }

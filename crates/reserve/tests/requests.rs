@@ -57,12 +57,22 @@ fn a_request_and_its_answer() {
 fn lists_and_events() {
     let mut world = World::new(POLICY);
     assert!(world.ask(&parse(RSVP).unwrap()).granted);
+    // What is refused is counted: too much twice, a service, and a change of what is not there. To
+    // give that up is no request for a reservation.
+    for _ in 0..2 {
+        assert!(!world.ask(&add("big", 9, tspec(3_000_000, 10_000, 128, 1500))).granted);
+    }
+    let service = Some(Service::Guaranteed);
+    assert!(!world.ask(&Request { service, ..add("sure", 9, tspec(1_000, 10_000, 128, 1500)) }).granted);
+    assert!(!world.ask(&of(Op::Modify, "nothing")).granted);
+    assert!(!world.ask(&of(Op::Del, "nothing")).granted);
     world.now = 57_500_000_000;
     let list = serde_json::to_value(world.reply(&parse(r#"{"op":"list"}"#).unwrap())).unwrap();
     let expected = json!({
         "schema": "altq.reservations/1", "link": "wan", "class": "res", "mtu_bytes": 1500,
         "overhead": {"bytes": 38, "mpu_bytes": 84, "framing": "plain"}, "reservable_bit_s": 4_000_000,
         "charged_bit_s": 648_438, "buffer_bytes": 75_000, "burst_bytes": 10_000,
+        "refused": {"bandwidth": 2, "request": 1, "service": 1},
         "reservations": [{
             "id": 1, "key": "rsvp:10.0.2.2/17/5004", "owner": "rsvp:10.0.12.2", "class": "res.1",
             "tspec": {"rate_bit_s": 500_000, "burst_bytes": 10_000, "peak_bit_s": null, "min_unit_bytes": 128,

@@ -17,8 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::changes::{self, MARKS, Mark};
+use crate::earlier::{self, Earlier};
 use crate::frame::{Frame, Reserved, Shown};
 use crate::history::Past;
+use crate::read;
 use crate::stat::{self, Stat};
 use crate::watch::{News, Step, Watch};
 
@@ -49,6 +51,9 @@ pub struct Feed {
     listed: Option<Instant>,
     /// By link, whether its rate follows the line.
     adapts: BTreeMap<String, bool>,
+    /// By link, what altq has kept of the time before; `None` once that is taken in, or if there is
+    /// nothing.
+    earlier: BTreeMap<String, Option<Earlier>>,
     /// When the latest change of the policy was made that is known, in ns since 1970; `None` while
     /// altq has told none.
     told: Option<u64>,
@@ -108,6 +113,8 @@ struct Place {
     link: String,
     class: String,
     reservations: Vec<serde::de::IgnoredAny>,
+    #[serde(default)]
+    refused: BTreeMap<String, u64>,
 }
 
 impl Feed {
@@ -126,6 +133,7 @@ impl Feed {
             reserved: None,
             listed: None,
             adapts: BTreeMap::new(),
+            earlier: BTreeMap::new(),
             told: None,
             changed: VecDeque::new(),
         }
@@ -190,9 +198,11 @@ impl Feed {
         };
         let status: Status = read(&client.ask("status", &NoFields {})?)?;
         let stat = client.ask("stat", &Fields { format: "json" }).and_then(|json| Ok((read::<Stat>(&json)?, json)));
+        // After the figures, so that no second between is missing.
+        let mut lost = stat.as_ref().is_ok_and(|(stat, _)| !self.remember(&mut client, stat));
         // After the figures, so that no change in them is unknown.
         let changes = client.ask("history", &NoFields {}).and_then(|json| read::<History>(&json));
-        let mut lost = changes.as_ref().is_err_and(|fault| fault.code == Code::Failed);
+        lost |= changes.as_ref().is_err_and(|fault| fault.code == Code::Failed);
         if self.listed.is_none_or(|at| at.elapsed() >= LIST) {
             self.listed = Some(Instant::now());
             // An altq without reservations, or without a worker, answers with an error. The rest is
@@ -207,6 +217,25 @@ impl Feed {
             self.client = Some(client);
         }
         Ok(Said { status, stat, changes: changes.ok().map(|history| history.changes) })
+    }
+
+    /// Asks what altq has kept of links that are new here. False if the connection may be lost.
+    fn remember(&mut self, client: &mut Client, stat: &Stat) -> bool {
+        self.earlier.retain(|name, _| stat.links.iter().any(|link| link.name == *name));
+        let seconds = earlier::seconds(stat.links.iter().map(|link| link.classes.len()).sum());
+        for link in &stat.links {
+            if self.earlier.contains_key(&link.name) {
+                continue;
+            }
+            let earlier = match Earlier::ask(client, &link.name, seconds) {
+                Ok(earlier) => Some(earlier),
+                // It is asked again: a worker that has just begun keeps nothing yet.
+                Err(fault) if fault.code == Code::Failed => return false,
+                Err(_) => None,
+            };
+            self.earlier.insert(link.name.clone(), earlier);
+        }
+        true
     }
 
     /// Asks which links adapt. False if the connection may be lost.
@@ -244,6 +273,14 @@ impl Feed {
             match self.watched(link, whole) {
                 Ok((News { changed, step, .. }, unix_ms)) => {
                     let Some(watch) = self.watches.get(&link.name) else { continue };
+                    let earlier = self.earlier.get_mut(&link.name).and_then(Option::take);
+                    // If it comes late, it has this step, too.
+                    let step = step.filter(|_| earlier.is_none());
+                    if let Some(earlier) = earlier {
+                        let limit = self.memory / stat.links.len().max(1);
+                        let past = Past::begun(limit, watch.classes(), &earlier, (link.at_ns, link.unix_ns));
+                        board.lock().pasts.insert(link.name.clone(), past);
+                    }
                     if let Some(step) = step {
                         self.keep(board, link, stat.links.len(), watch, &step);
                     }
@@ -361,17 +398,13 @@ fn flows(client: &mut Client, board: &Board) -> bool {
 }
 
 fn counted(place: Place) -> Reserved {
-    Reserved { link: place.link, class: place.class, active: place.reservations.len() as u64 }
+    let Place { link, class, reservations, refused } = place;
+    Reserved { link, class, active: reservations.len() as u64, refused }
 }
 
 /// A link of which only the state is known.
 fn without_figures(status: &LinkStatus) -> Shown {
     Shown { status: status.clone(), classes: None, rows: Vec::new(), changed: Vec::new(), step: 0, unix_ms: 0 }
-}
-
-fn read<T: for<'a> Deserialize<'a>>(json: &str) -> Result<T, Fault> {
-    serde_json::from_str(json)
-        .map_err(|error| Fault::new(Code::Failed, format!("altq's answer cannot be read ({error})")))
 }
 
 /// Now, in ms since 1970.

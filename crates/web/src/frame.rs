@@ -77,7 +77,7 @@ pub struct Shown {
     pub unix_ms: u64,
 }
 
-/// The number of reservations below a class.
+/// How many reservations are below a class, and how many requests for some were refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// The link.
@@ -86,6 +86,8 @@ pub struct Reserved {
     pub class: String,
     /// How many there are.
     pub active: u64,
+    /// How many requests were refused, by reason.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// What is shown at a time.

@@ -1,5 +1,5 @@
-//! What the classes of a link did since `altq web` began: seconds for five minutes and quarters of
-//! a minute for six hours, in bounded memory ([`altq_monitor::history`]).
+//! What the classes of a link did: seconds for five minutes and quarters of a minute for six hours,
+//! in bounded memory ([`altq_monitor::history`]). What altq has kept comes first ([`Earlier`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use altq_monitor::frame::rate;
 use altq_monitor::history::{History, Point, QUARTER, Slice, SliceRef};
 use serde::Serialize;
 
+use crate::earlier::{Earlier, Stretch, worst_of_below};
 use crate::frame::Classes;
+use crate::parts::Parts;
 use crate::watch::Step;
 
 /// The most classes below the one that is asked for that get a line of their own. The others are
@@ -83,6 +85,29 @@ impl Past {
         }
     }
 
+    /// A history that begins with what altq has kept, up to a moment by the loop's clock and by the
+    /// wall clock. The rest is as for [`new`](Past::new).
+    pub fn begun(limit: usize, classes: &Arc<Classes>, earlier: &Earlier, (until, unix_ns): (Nanos, u64)) -> Past {
+        let mut past = Past::new(limit);
+        past.ahead = i128::from(unix_ns) - i128::from(until);
+        let numbers = past.number(classes);
+        let mut quarters = earlier.stretches(&past.numbers, past.ahead, until);
+        quarters.iter_mut().for_each(|slice| worst_of_below(&mut slice.points, classes, &numbers));
+        // A quarter may have a second only, if altq was started anew then.
+        let coarse = quarters.iter().rposition(|slice| slice.seconds > 1).map_or(0, |last| last + 1);
+        let seconds = quarters.split_off(coarse);
+        let names: Arc<[String]> = past.names.as_slice().into();
+        let quarter = |of: Stretch| (Slice::new(of.from, of.to, of.seconds, of.points), names.clone());
+        let quarters = quarters.into_iter().map(quarter).collect();
+        past.history = History::restored(past.names.clone(), limit, Vec::new(), quarters);
+        for second in seconds {
+            past.turn(second.from);
+            past.add(second.from, second.to, second.points);
+        }
+        past.latest = Some((classes.clone(), numbers));
+        past
+    }
+
     /// From now on it takes at most `limit` bytes.
     pub fn bound(&mut self, limit: usize) {
         if limit != self.limit {
@@ -99,26 +124,33 @@ impl Past {
     /// Adds a step, which ended at `unix_ns` by the wall clock.
     pub fn push(&mut self, classes: &Arc<Classes>, step: &Step, unix_ns: u64) {
         self.ahead = i128::from(unix_ns) - i128::from(step.to);
-        let quarter = u64::from(QUARTER) * SECOND;
-        match self.pending {
-            // There is a gap before this step, so the quarter ends.
-            Some((_, end)) if end != step.from => self.end_quarter(),
-            Some((begin, end)) if end.saturating_sub(begin) >= quarter => self.end_quarter(),
-            _ => {}
-        }
-        let begin = self.pending.map_or(step.from, |(begin, _)| begin);
-        self.pending = Some((begin, step.to));
+        self.turn(step.from);
         let numbers = self.number(classes);
         let mut points: Vec<(ClassId, Point)> = numbers.iter().copied().zip(step.points.iter().copied()).collect();
         points.sort_unstable_by_key(|(number, _)| *number);
+        self.add(step.from, step.to, points);
+        self.latest = Some((classes.clone(), numbers));
+    }
+
+    /// Ends the quarter if it is full, or if there is a gap before a second that begins then.
+    fn turn(&mut self, from: Nanos) {
+        let quarter = u64::from(QUARTER) * SECOND;
+        if self.pending.is_some_and(|(begin, end)| end != from || end.saturating_sub(begin) >= quarter) {
+            self.end_quarter();
+        }
+    }
+
+    /// Adds what the classes did in a second, in the order of their numbers.
+    fn add(&mut self, from: Nanos, to: Nanos, points: Vec<(ClassId, Point)>) {
+        let begin = self.pending.map_or(from, |(begin, _)| begin);
+        self.pending = Some((begin, to));
         for (number, point) in points.iter().filter(|(_, point)| point.p99 > 0) {
             let worst = self.worst.entry(*number).or_default();
             if point.p99 >= worst.1 {
                 *worst = (point.p50, point.p99);
             }
         }
-        self.history.push_second(&Slice::new(step.from, step.to, 1, points));
-        self.latest = Some((classes.clone(), numbers));
+        self.history.push_second(&Slice::new(from, to, 1, points));
     }
 
     /// Makes a quarter of a minute of the seconds that are in no quarter yet. Its percentiles are
@@ -218,6 +250,12 @@ impl Past {
 }
 
 impl Series {
+    /// True if it has no steps.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.unix_ms.is_empty()
+    }
+
     fn add(&mut self, slice: SliceRef<'_>, sums: &[Point], unix_ms: u64) {
         let time = slice.to.saturating_sub(slice.from);
         self.unix_ms.push(unix_ms);
@@ -230,38 +268,6 @@ impl Series {
             line.marks.push(sum.marked_packets);
             line.backlog_bytes.push(sum.waiting_bytes / u64::from(slice.seconds.max(1)));
         }
-    }
-}
-
-/// For each number of the history, the line to which it is added.
-struct Parts(Vec<Option<ClassId>>);
-
-impl Parts {
-    /// For `class`: a line for itself, and one for each class directly below it with all below
-    /// that.
-    fn of(classes: &Classes, numbers: &[ClassId], class: ClassId, count: usize) -> Parts {
-        // What classes did that are gone counts for the link.
-        let mut parts = vec![(class == ROOT).then_some(ROOT); count];
-        let mut found: Vec<Option<ClassId>> = vec![None; classes.tree.len()];
-        for at in classes.tree.order().iter().copied() {
-            let above = classes.tree.parent(at).and_then(|parent| found.get(parent as usize).copied().flatten());
-            let part = if at == class {
-                Some(class)
-            } else if above == Some(class) {
-                Some(at)
-            } else {
-                above
-            };
-            found[at as usize] = part;
-            if let Some(place) = numbers.get(at as usize).and_then(|number| parts.get_mut(*number as usize)) {
-                *place = part;
-            }
-        }
-        Parts(parts)
-    }
-
-    fn of_number(&self, number: ClassId) -> Option<ClassId> {
-        self.0.get(number as usize).copied().flatten()
     }
 }
 

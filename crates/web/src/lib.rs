@@ -5,7 +5,7 @@
 //!                                                    |
 //!  control socket ──► feed ──► stat ──► watch ──► frame ──► events ───┐
 //!  (status, stat,                         │          └────► metrics ──┼──► server ──► browsers,
-//!   top)                                  ├──► past ───────► history ─┤               collectors
+//!   top, past)                            ├──► past ───────► history ─┤               collectors
 //!                                         └──► flows ─────────────────┘
 //! ```
 //!
@@ -20,6 +20,7 @@
 
 pub mod board;
 pub mod changes;
+pub mod earlier;
 pub mod events;
 pub mod feed;
 pub mod flows;
@@ -28,12 +29,21 @@ pub mod history;
 pub mod http;
 pub mod metrics;
 pub mod page;
+mod parts;
 pub mod server;
 pub mod stat;
 pub mod watch;
 
 /// The body of a response. If several clients wait for it, it is in memory only once.
 pub type Body = std::sync::Arc<[u8]>;
+
+/// Reads an answer of altq.
+fn read<T: for<'a> serde::Deserialize<'a>>(json: &str) -> Result<T, altq_control::Fault> {
+    serde_json::from_str(json).map_err(|error| {
+        let why = format!("altq's answer cannot be read ({error})");
+        altq_control::Fault::new(altq_control::Code::Failed, why)
+    })
+}
 
 /// The JSON Schemas of events (`altq.web/1`) and of the history (`altq.web-history/1`).
 #[cfg(feature = "schema")]

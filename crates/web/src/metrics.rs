@@ -158,6 +158,15 @@ pub fn text(frame: &Frame, form: Form) -> String {
             let labels = format!("{{link=\"{}\",class=\"{}\"}}", escaped(&place.link), escaped(&place.class));
             writer.sample("altq_reservation_active", labels, Number::Whole(place.active));
         }
+        let name = "altq_reservation_refused";
+        writer.family(name, Kind::Counter, "", "Requests for reservations, or for changes of them, that were refused.");
+        for place in reserved {
+            for (reason, count) in &place.refused {
+                let (link, class, reason) = (escaped(&place.link), escaped(&place.class), escaped(reason));
+                let labels = format!("{{link=\"{link}\",class=\"{class}\",reason=\"{reason}\"}}");
+                writer.sample("altq_reservation_refused_total", labels, Number::Whole(*count));
+            }
+        }
     }
     if let Some(stat) = &frame.stat {
         loops(&mut writer, &stat.links);
@@ -388,7 +397,12 @@ mod tests {
         Frame {
             status: Some(Status::of(links)),
             stat: Some(Stat { links: vec![link] }),
-            reserved: Some(vec![Reserved { link: "wan".to_owned(), class: "res".to_owned(), active: 6 }]),
+            reserved: Some(vec![Reserved {
+                link: "wan".to_owned(),
+                class: "res".to_owned(),
+                active: 6,
+                refused: [("bandwidth".to_owned(), 2)].into(),
+            }]),
             applied: Some(false),
             adapts: BTreeMap::from([("wan".to_owned(), true)]),
             ..Frame::default()
@@ -411,6 +425,7 @@ mod tests {
             r#"altq_link_adapts{link="wan"} 1"#,
             "altq_config_last_apply_success 0",
             r#"altq_reservation_active{link="wan",class="res"} 6"#,
+            r#"altq_reservation_refused_total{link="wan",class="res",reason="bandwidth"} 2"#,
             r#"altq_timer_late_seconds{link="wan",quantile="0.99"} 0.000001400"#,
             r#"altq_timer_late_seconds{link="wan",quantile="1.0"} 0.000001500"#,
             r#"altq_timer_late_seconds_sum{link="wan"} 0.000002000"#,

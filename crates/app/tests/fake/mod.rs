@@ -39,8 +39,8 @@ impl Drop for Folder {
 
 /// What the control socket answers: to `status`, to `stat` (an error if there is none), and to
 /// other requests by their names. A name with `:N` is that of a request with `after_ns` N. An
-/// answer with `fault` is that error. Where nothing is chosen, the policy was never changed, and
-/// the link's rate does not follow the line.
+/// answer with `fault` is that error. Where nothing is chosen, the policy was never changed, the
+/// link's rate does not follow the line, and nothing is kept of the time before.
 #[derive(Clone, Default)]
 pub struct Answers {
     pub status: Value,
@@ -79,6 +79,7 @@ fn answer(stream: UnixStream, answers: &Mutex<Answers>) {
                 Some(known.others.get(&name).cloned().unwrap_or_else(|| match name.as_str() {
                     "history" => json!({ "schema": "altq.history/1", "changes": [] }),
                     "top" => json!({ "schema": "altq.top/1", "links": [{ "name": "wan", "adapts": false }] }),
+                    "past" => json!({ "schema": "altq.past/1", "classes": [], "slices": [], "next_ns": null }),
                     name => panic!("a client asks for {name}"),
                 }))
             }

@@ -104,6 +104,12 @@ impl Part {
         [Part { of: of.clone(), from: 0, size: first }, Part { of: of.clone(), from: first, size: of.size() - first }]
     }
 
+    /// All of a mapping.
+    pub fn whole(of: Mapping) -> Part {
+        let size = of.size();
+        Part { of: Arc::new(of), from: 0, size }
+    }
+
     /// Where it begins in the mapping, in bytes.
     pub fn offset(&self) -> usize {
         self.from
