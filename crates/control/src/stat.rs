@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// The name of this form of the document.
 pub const SCHEMA: &str = "altq.stat/1";
 
-/// The state of all links at one time. `C` is what writes and reads the classes of a link.
+/// The state of all links at one time.
+// C: what writes or reads the classes of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Stat"))]
 pub struct Stat<C = Vec<ClassStat>> {
