@@ -10,7 +10,7 @@ use altq_rsvp::wire::{
     Service, Session, Style, Tspec, decode, encode, set_checksum,
 };
 use support::messages::{PATH, RESV_FF, RESV_TEAR};
-use support::router::{IN, OTHER, OUT, Router, config, path, read, reserved, sender, session};
+use support::router::{IN, OTHER, OUT, R, Router, config, path, read, reserved, sender, session};
 use support::{S, hex, ip, tspec};
 
 const RATE: f32 = 62_500.0;
@@ -390,6 +390,34 @@ fn a_flood() {
     router.resv(OUT, session(5004), Style::Fixed, &[(usual(), &[sender(4000)])]);
     let after = router.node.reservations().iter().find_map(|view| view.expires).unwrap();
     assert_eq!(after - before, router.now);
+}
+
+/// A neighbour may pass on what others send: refreshes of many sessions, more than its rate allows.
+/// None of them costs another session its state; only what comes too often counts.
+#[test]
+fn refreshes_are_taken_whatever_else_a_neighbour_sends() {
+    let mut config = config();
+    config.limits = Limits { known: (10, 20), open: (10, 20), ..Limits::default() };
+    let mut router = Router::new(config, 1e6);
+    let all: Vec<_> = (1..=300).map(session).collect();
+    let say = |router: &mut Router, at: u64| {
+        router.until(at);
+        for session in &all {
+            router.path(*session, sender(4000), usual());
+        }
+    };
+    // State lives for 157.5 s.
+    for round in 0..12 {
+        say(&mut router, round * u64::from(R) * 1_000_000);
+        assert_eq!((router.node.sessions(), router.refused(Refusal::Rate)), (300, 0), "round {round}");
+    }
+    // A second later again: only what the neighbour's rate has brought since.
+    let next = router.now + S;
+    say(&mut router, next);
+    assert_eq!(router.refused(Refusal::Rate), 290);
+    // What goes the other way is heard all the same.
+    router.resv(OUT, session(7), Style::Fixed, &[(usual(), &[sender(4000)])]);
+    assert_eq!((router.node.reservations().len(), router.refused(Refusal::Rate)), (1, 290));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use super::world::World;
 use super::{Node, Output};
 use crate::integrity::{self, Verdict};
 use crate::node::Transmit;
-use crate::wire::{self, ErrorSpec, Fault, Header, Hop, Message, code, kind};
+use crate::wire::{self, ErrorSpec, Fault, Header, Hop, Message, Session, code, kind};
+
+const MILLISECOND: u64 = 1_000_000;
 
 impl Node {
     /// Takes a message that arrived. What is refused is counted ([`Node::counters`]), and changes
@@ -47,9 +49,11 @@ impl Node {
             (true, false) => About::Open,
             (true, true) => About::Signed,
         };
-        if !self.rates.take(now, arrived.interface, peer, about) {
+        let due = self.is_due(now, arrived.interface, session, header.kind);
+        if !self.rates.take(now, arrived.interface, peer, about) && !due {
             return Err(Refusal::Rate);
         }
+        self.note(now, session, header.kind);
         // Class and C-type are the value of errors 13 and 14.
         let object = |class: u8, ctype: u8| u16::from_be_bytes([class, ctype]);
         let decoded = match wire::decode(arrived.message) {
@@ -85,6 +89,24 @@ impl Node {
             Message::ResvConf(conf) => self.on_resv_conf(world, arrived, conf),
             // Both were dealt with when their sender was authenticated.
             Message::Challenge(_) | Message::Response(_) => Ok(()),
+        }
+    }
+
+    /// Whether a known session was not heard of for so long that this message may be the refresh of
+    /// its state. That is taken whatever else its neighbour sends: a flood that comes by the same
+    /// neighbour must not cost others their state. Refreshes are at least R/2 apart (RFC 2205 3.7);
+    /// half of that is allowed for delays on the way.
+    fn is_due(&self, now: u64, interface: u32, session: Option<Session>, kind: u8) -> bool {
+        let Some(interface) = self.config.interface(interface) else { return false };
+        let Some(state) = session.and_then(|session| self.sessions.get(&session)) else { return false };
+        let least = u64::from(interface.refresh_ms) * MILLISECOND / 4;
+        state.heard[direction(kind)].is_none_or(|heard| now.saturating_sub(heard) >= least)
+    }
+
+    /// Notes that a session was heard of.
+    fn note(&mut self, now: u64, session: Option<Session>, kind: u8) {
+        if let Some(state) = session.and_then(|session| self.sessions.get_mut(&session)) {
+            state.heard[direction(kind)] = Some(now);
         }
     }
 
@@ -210,6 +232,12 @@ impl Node {
         }
         Err(why)
     }
+}
+
+/// 0 for messages that go downstream, 1 for those that go upstream: a flood of Paths is no reason
+/// to wait for Resvs, and the other way round.
+fn direction(kind: u8) -> usize {
+    usize::from(matches!(kind, kind::RESV | kind::RESV_TEAR | kind::PATH_ERR))
 }
 
 /// Whether messages of this type go from one RSVP node to the next, with its address as

@@ -152,6 +152,9 @@ pub(super) struct State {
     pub(super) installed: BTreeMap<TcKey, Installed>,
     pub(super) upstream: BTreeMap<Phop, Upstream>,
     pub(super) blockades: BTreeMap<Sender, Blockade>,
+    /// When a message about it was taken last, of those that go downstream and of those that go
+    /// upstream.
+    pub(super) heard: [Option<u64>; 2],
 }
 
 impl State {
