@@ -454,17 +454,17 @@ fn delays_by_a_ratio() {
 }
 
 /// The same at 95 per cent, for eleven seeds. A packet often finds nothing that waits, so the ratio
-/// stays below 4; less so where packets come in bursts.
+/// stays below 4. Where packets come in bursts more of them wait, and it comes nearer.
 #[test]
 fn below_the_limit_a_ratio_is_kept_in_part() {
     let ratio = |n| Settings::new().with("rdc", Value::Int(n));
-    for (burst, expected) in [(1, 2.9..3.3), (10, 3.2..3.7)] {
-        for seed in 1..=11 {
+    for seed in 1..=11 {
+        let [single, bursts] = [1, 10].map(|burst| {
             let mut engine = link(10_000, false, &[ratio(4), ratio(1)]);
             let means = delays(&mut engine, &[2 * MS * 100 / 95; 2], (burst, seed), 100 * S * burst);
-            let found = means[1].0 / means[0].0;
-            assert!(expected.contains(&found), "{found} in bursts of {burst}, seed {seed}");
-        }
+            means[1].0 / means[0].0
+        });
+        assert!(1.0 < single && single < bursts && bursts < 4.0, "{single}, {bursts} in bursts, seed {seed}");
     }
 }
 
