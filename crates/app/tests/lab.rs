@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use altq_dataplane::netns::Namespace;
-use runs::{TRIES, lacking, name, run_alone, run_side_by_side};
+use runs::{MISSES, TAKEN, TRIES, Ticks, lacking, name, run_alone, run_side_by_side};
 
 /// Lets one lab run at a time, because the tests share two processors.
 fn alone() -> MutexGuard<'static, ()> {
@@ -206,14 +206,15 @@ fn every_case_of_the_lab_comes_out() {
 }
 
 /// The same file in virtual time and on real packets: the part of the link that each class gets
-/// differs by less than one percent of the link. A busy host gets several tries, as with the cases:
-/// the test fails if a valid run missed and none passed.
+/// differs by less than one percent of the link. A busy host gets several tries, by the rule of the
+/// cases.
 #[test]
 fn one_file_runs_in_both_worlds() {
     let _one = alone();
     let path = write_case("worlds", WORLDS);
-    let mut missed = None;
+    let mut missed = Vec::new();
     for _ in 0..TRIES {
+        let ticks = Ticks::now();
         let shares = |world: &str| -> Result<Vec<f64>, String> {
             let output = altq().args([world, "--json"]).arg(&path).output().unwrap();
             if let Some(reason) = lacking(&output) {
@@ -236,14 +237,14 @@ fn one_file_runs_in_both_worlds() {
                     return;
                 }
                 eprintln!("AGAIN: simulated {sim:?}, measured {lab:?}");
-                missed = Some((sim, lab));
+                if ticks.taken() <= TAKEN {
+                    missed.push((sim, lab));
+                }
+                assert!(missed.len() < MISSES, "simulated and measured: {missed:?}");
             }
         }
     }
-    if let Some((sim, lab)) = missed {
-        panic!("simulated {sim:?}, measured {lab:?}");
-    }
-    eprintln!("SKIPPED: no lab here, or it could not keep time in {TRIES} tries");
+    eprintln!("SKIPPED: no lab here, or it could not keep time: {} of {TRIES} runs count", missed.len());
 }
 
 const WORLDS: &str = r#"
