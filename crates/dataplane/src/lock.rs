@@ -76,6 +76,22 @@ impl Lock {
     }
 }
 
+/// The interfaces of this network namespace whose locks are held, each with true for what comes in
+/// there. Empty if the kernel does not show them.
+pub fn held() -> Vec<(String, bool)> {
+    // The names of abstract sockets begin with @ there (net/unix/af_unix.c).
+    let all = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    let name = |line: &str| {
+        let (place, interface) = line.split_once(" @altq/")?.1.split_once('/')?;
+        matches!(place, "in" | "out").then(|| (interface.to_owned(), place == "in"))
+    };
+    let mut found: Vec<(String, bool)> = all.lines().filter_map(name).collect();
+    // A lock that somebody has asked for has a socket more.
+    found.sort();
+    found.dedup();
+    found
+}
+
 /// The process that listens at an abstract name. It takes no connections, so each one that asked
 /// stays in its queue; when that is full, connecting would wait for ever, and fails instead.
 fn holder(name: &str) -> Result<i32, IoError> {
@@ -118,7 +134,9 @@ mod tests {
     fn the_second_is_told_who_holds_it_and_may_have_it_afterwards() {
         let name = format!("t{}", std::process::id());
         let lock = Lock::take(&name, false).unwrap();
+        assert!(held().contains(&(name.clone(), false)) && !held().contains(&(name.clone(), true)));
         let _other = Lock::take(&name, true).unwrap();
+        assert!(held().contains(&(name.clone(), true)));
         let refused = Lock::take(&name, false).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(lock);

@@ -196,9 +196,7 @@ impl Reach {
         };
         // Counters are not read while the tree changes.
         let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = kernel::set_up(name, *ingress, link)?;
-        *stands = Arc::new(link.clone());
-        Ok(done)
+        stands.replace(name, *ingress, link)
     }
 
     /// What differs between a link that the kernel executes and what the kernel shows, in the
@@ -208,13 +206,13 @@ impl Reach {
         let Some(stands) = self.standing.get(link) else { return Vec::new() };
         // The tree must not change while it is compared.
         let stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Device::Interface { name, ingress }) = &stands.device else { return Vec::new() };
-        kernel::drifted(name, *ingress, &stands).unwrap_or_else(|error| vec![error.to_string()])
+        let Some(Device::Interface { name, ingress }) = &stands.link.device else { return Vec::new() };
+        kernel::drifted(name, *ingress, &stands.link).unwrap_or_else(|error| vec![error.to_string()])
     }
 }
 
 /// The links that the kernel executes, by name.
-pub(crate) type Standing = BTreeMap<String, Arc<Mutex<Arc<Link>>>>;
+pub(crate) type Standing = BTreeMap<String, Arc<Mutex<kernel::run::Stands>>>;
 
 /// Running links. Dropping it stops them.
 pub struct Running {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use altq_config::{Device, Link};
+use altq_config::{Device, Link, Path};
 
 use crate::error::Error;
+use crate::nfqueue::steer;
 
 /// A direction to run.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +33,14 @@ pub enum Way<'a> {
 /// Checks the links as `altq run` does, as far as this needs only the policy.
 ///
 /// # Errors
-/// [`Error::Link`] for a link without a device, and for devices that exclude each other.
+/// [`Error::Link`] for a link without a device, for devices that exclude each other, and for an
+/// interface that the firewall's rules cannot name.
 pub fn check(links: &[&Link]) -> Result<(), Error> {
+    for link in links {
+        if let (Some(Device::Interface { name, .. }), Some(Path::Nfqueue)) = (&link.device, link.path()) {
+            steer::nameable(name)?;
+        }
+    }
     ways(links).map(drop)
 }
 

@@ -19,7 +19,14 @@ pub struct Args {
 /// killed process has left: qdiscs, programs that forward for a bridge, and rules of the firewall,
 /// which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let (all, rules, qdiscs, hooks) = (detached()?, left(), kernel::left(), left_hooks());
+    let rules = match left() {
+        Ok(rules) => rules,
+        Err(error) => {
+            eprintln!("altq stop: {error}");
+            return Ok(Exit::of_link(&error));
+        }
+    };
+    let (all, qdiscs, hooks) = (detached()?, kernel::left(), left_hooks());
     let bridges = if args.link.is_none() { sweep_left() } else { Vec::new() };
     for name in &bridges {
         eprintln!("altq stop: the bridge {name} that a killed altq has left is gone");

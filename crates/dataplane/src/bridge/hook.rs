@@ -103,7 +103,8 @@ fn place(ask: &mut dyn Ask, interface: &Interface, program: BorrowedFd<'_>) -> R
         }
     };
     let done = rest(ask);
-    if done.is_err() && left.is_none() {
+    // A program in whose place it was put is gone, so that it stays.
+    if done.is_err() && left != Some(handle) {
         let _ = remove(ask, device, handle);
     }
     done.map(|()| (handle, left.is_some()))

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use altq_config::{Device, Link};
 
-use super::{set_up, take_away};
+use super::{find, host, open, set_up, take_away, tree};
 use crate::error::Error;
 use crate::lock::Lock;
+use crate::nfqueue::steer;
 
 /// The folder of the files.
 const FOLDER: &str = "/run/altq/kernel";
@@ -73,26 +74,36 @@ pub(super) fn on(name: &str, ingress: bool) -> Result<Option<Detached>, Error> {
     Ok(detached()?.into_iter().find(|one| one.interface == name && one.ingress == ingress))
 }
 
-/// Sets up links and leaves them. A link that was on another interface is removed there. After an
-/// error, the links that were already set up are removed again, unless they replaced others.
+/// Sets up links and leaves them. A link that was on another interface is removed there once all
+/// stand. After an error, the links that were already set up are removed again, unless they
+/// replaced others. That only the kernel can refuse: links that it cannot execute are found before
+/// anything is set up.
 ///
 /// # Errors
 /// As [`set_up`]; [`Error::Link`] for a link that the kernel does not execute.
 pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
-    let mut done: Vec<(Detached, bool)> = Vec::new();
+    let mut ask = open()?;
+    for link in links {
+        let Some(Device::Interface { name, ingress }) = &link.device else {
+            return Err(Error::Link(format!("link `{}` has no interface to stand on", link.name)));
+        };
+        let _lock = Lock::take(name, *ingress)?;
+        find(name)?;
+        tree::check(link, &host(&mut ask, name)?)?;
+    }
+    let folder = folder().map_err(|error| Error::of("finding this network namespace", error))?;
+    let before = detached()?;
+    let (mut done, mut elsewhere): (Vec<(Detached, bool)>, Vec<Detached>) = (Vec::new(), Vec::new());
     let result = (|| -> Result<(), Error> {
-        let folder = folder().map_err(|error| Error::of("finding this network namespace", error))?;
-        let before = detached()?;
         for link in links {
-            let Some(Device::Interface { name, ingress }) = &link.device else {
-                return Err(Error::Link(format!("link `{}` has no interface to stand on", link.name)));
-            };
+            let Some(Device::Interface { name, ingress }) = &link.device else { continue };
             let _lock = Lock::take(name, *ingress)?;
             set_up(name, *ingress, link)?;
             let there = before.iter().any(|other| other.interface == *name && other.ingress == *ingress);
             let set = Detached { link: link.name.clone(), interface: name.clone(), ingress: *ingress };
-            done.push((set, there));
-            let text = if *ingress { format!("{name} ingress\n") } else { format!("{name}\n") };
+            done.push((set.clone(), there));
+            // Rules that a killed process has left, of another path, may hold packets back.
+            steer::sweep(name, *ingress)?;
             for other in detached()? {
                 let here = other.interface == *name && other.ingress == *ingress;
                 if here {
@@ -100,11 +111,22 @@ pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
                     let _ = fs::remove_file(folder.join(&other.link));
                 } else if other.link == link.name {
                     // The link itself was on another interface.
-                    stop(&other)?;
+                    elsewhere.push(other);
                 }
             }
-            let noted = fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join(&link.name), text));
+            let noted = fs::create_dir_all(&folder).and_then(|()| note(&folder, &set));
             noted.map_err(|error| Error::of("noting which links stand", error))?;
+        }
+        let taken = |one: &&Detached| {
+            done.iter().any(|(set, _)| (&set.interface, set.ingress) == (&one.interface, one.ingress))
+        };
+        for other in elsewhere.iter().filter(|one| !taken(one)) {
+            // The note of that name is already about the new place.
+            let _lock = Lock::take(&other.interface, other.ingress)?;
+            match take_away(&other.interface, other.ingress) {
+                Err(Error::NoInterface { .. }) => {}
+                gone => _ = gone?,
+            }
         }
         Ok(())
     })();
@@ -113,9 +135,19 @@ pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
             // The first error is shown.
             let _ = stop(set);
         }
+        for other in &elsewhere {
+            // It still stands where it was.
+            let _ = fs::create_dir_all(&folder).and_then(|()| note(&folder, other));
+        }
         return Err(error);
     }
     Ok(done.into_iter().map(|(set, _)| set).collect())
+}
+
+/// Notes that a link stands.
+fn note(folder: &Path, one: &Detached) -> io::Result<()> {
+    let direction = if one.ingress { " ingress" } else { "" };
+    fs::write(folder.join(&one.link), format!("{}{direction}\n", one.interface))
 }
 
 /// Removes a link. False if its interface has nothing of altq's any more.

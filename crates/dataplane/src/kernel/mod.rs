@@ -25,10 +25,11 @@ pub mod wire;
 
 use altq_config::Link;
 use altq_kernel::message::{self, Found, Message};
-use altq_kernel::{Handle, Host, Protocol, ifb};
+use altq_kernel::{Handle, Host, ifb};
 
 use crate::error::Error;
-use crate::sys::interface::Interface;
+use crate::lock::Lock;
+use crate::sys::interface::{Interface, names};
 pub use detached::{Detached, detach, detached, stop};
 pub use left::{left, lift};
 pub use tree::{Counted, Done};
@@ -71,14 +72,19 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
         return tree::take_away(&mut ask, find(name)?.index, name);
     }
     let made = ifb(name);
-    // The interface may have gone, and its redirection with it.
-    let interface = find(name).ok().map(|found| found.index);
     let device = index(&mut ask, &made)?;
     // Without the ifb, its redirection drops all that comes in.
     let to = device.unwrap_or(GONE);
+    // The interface may have gone, and its redirection with it. If it has another name by now, it
+    // still redirects.
+    let now = match device {
+        Some(device) => redirecting(&mut ask, device)?,
+        None => None,
+    };
+    let interface = now.or(find(name).ok().map(|found| found.index));
     let own = match interface {
         Some(interface) if has_ingress(&mut ask, interface)?.as_deref() == Some("ingress") => {
-            redirects(&mut ask, interface, Some(to))?.0
+            redirects(&mut ask, interface, Some(to))?.0.is_some()
         }
         _ => false,
     };
@@ -92,6 +98,22 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
         return Ok(false);
     }
     clear_ingress(&mut ask, interface, &made, true).map(|()| true)
+}
+
+/// Removes what altq set up for what leaves by an interface that may have another name by now. What
+/// somebody else has set up there, by its new name, stays.
+fn take_away_renamed(index: u32) -> Result<(), Error> {
+    let names = names().map_err(|error| Error::of("listing interfaces", error))?;
+    let is_it = |name: &String| find(name).is_ok_and(|found| found.index == index);
+    let Some(name) = names.into_iter().find(is_it) else { return Ok(()) };
+    let Ok(_lock) = Lock::take(&name, false) else { return Ok(()) };
+    if detached::on(&name, false)?.is_some() {
+        return Ok(());
+    }
+    match tree::take_away(&mut open()?, index, &name) {
+        Err(Error::Foreign(_)) => Ok(()),
+        done => done.map(drop),
+    }
 }
 
 /// Removes what a killed process has left on an interface, but not what `altq run --detach` has set
@@ -121,7 +143,7 @@ pub fn drifted(name: &str, ingress: bool, link: &Link) -> Result<Vec<String>, Er
     let host = host(&mut ask, name)?;
     let (device, shapes) = place(&mut ask, name, ingress)?;
     let mut lines = tree::drift(&mut ask, device, &shapes, link, &host)?;
-    if ingress && !redirects(&mut ask, interface.index, Some(device))?.0 {
+    if ingress && redirects(&mut ask, interface.index, Some(device))?.0.is_none() {
         lines.push(format!("what comes in at {name} is not redirected to {shapes}"));
     }
     Ok(lines)
@@ -164,7 +186,8 @@ fn vanished(name: &str, ingress: bool) -> Result<bool, Error> {
         let (Some("ingress"), Some(device)) = (kind.as_deref(), device) else {
             return Ok(kind.is_none_or(|kind| kind == "ingress"));
         };
-        return Ok(!redirects(&mut ask, interface, Some(device))?.0 || switch::read(&mut ask, device, &made)?.is_none());
+        let redirects = redirects(&mut ask, interface, Some(device))?.0.is_some();
+        return Ok(!redirects || switch::read(&mut ask, device, &made)?.is_none());
     }
     Ok(switch::read(&mut ask, interface, name)?.is_none())
 }
@@ -211,12 +234,18 @@ fn set_up_ingress(ask: &mut dyn Ask, interface: &Interface, link: &Link, host: &
     let before = index(ask, &made)?;
     let mut kind = has_ingress(ask, interface.index)?;
     // The ifb was taken away, and its redirection drops all that comes in.
-    if before.is_none() && kind.as_deref() == Some("ingress") && redirects(ask, interface.index, Some(GONE))?.0 {
+    if before.is_none()
+        && kind.as_deref() == Some("ingress")
+        && redirects(ask, interface.index, Some(GONE))?.0.is_some()
+    {
         let_go(ask, interface.index, Some(GONE))?;
         kind = has_ingress(ask, interface.index)?;
     }
     let (own, others) = match kind.as_deref() {
-        Some("ingress") => redirects(ask, interface.index, before)?,
+        Some("ingress") => {
+            let (own, others) = redirects(ask, interface.index, before)?;
+            (own.is_some(), others)
+        }
         _ => (false, false),
     };
     if let Some(device) = before.filter(|_| !own)
@@ -297,8 +326,8 @@ fn let_go(ask: &mut dyn Ask, interface: u32, to: Option<u32>) -> Result<(), Erro
     }
     let (own, others) = redirects(ask, interface, to)?;
     let gone = match (own, others) {
-        (false, true) => return Ok(()),
-        (true, true) => message::delete_filters(interface, INGRESS, 1, Protocol::All),
+        (None, true) => return Ok(()),
+        (Some(own), true) => message::delete_redirect(interface, own),
         (_, false) => message::delete_qdisc(interface, INGRESS_PARENT, INGRESS),
     };
     let done = asked(ask, &gone, "to let go what comes in");
@@ -306,7 +335,7 @@ fn let_go(ask: &mut dyn Ask, interface: u32, to: Option<u32>) -> Result<(), Erro
         return Ok(());
     }
     // Without others the whole qdisc should be gone.
-    if others && !redirects(ask, interface, to)?.0 { Ok(()) } else { done.map(drop) }
+    if others && redirects(ask, interface, to)?.0.is_none() { Ok(()) } else { done.map(drop) }
 }
 
 /// The kind of a device's qdisc for incoming packets, if it has one.
@@ -315,16 +344,28 @@ fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> 
     Ok(found.map(|found| found.kind))
 }
 
-/// Whether a filter redirects the incoming packets of a device to the device `to`, and whether
-/// there are other filters, which altq has not made.
-fn redirects(ask: &mut dyn Ask, device: u32, to: Option<u32>) -> Result<(bool, bool), Error> {
-    let (mut own, mut others) = (false, false);
+/// The interface whose incoming packets are redirected to the device `to`, whatever its name is.
+fn redirecting(ask: &mut dyn Ask, to: u32) -> Result<Option<u32>, Error> {
+    for found in asked(ask, &message::get_qdiscs(), "for the qdiscs of all devices")? {
+        let Message::Qdisc(found) = found else { continue };
+        let takes_in = found.parent == INGRESS_PARENT && found.kind == "ingress";
+        if takes_in && redirects(ask, found.device, Some(to))?.0.is_some() {
+            return Ok(Some(found.device));
+        }
+    }
+    Ok(None)
+}
+
+/// The handle of the filter that redirects the incoming packets of a device to the device `to`, if
+/// there is one, and whether there are other filters, which altq has not made.
+fn redirects(ask: &mut dyn Ask, device: u32, to: Option<u32>) -> Result<(Option<Handle>, bool), Error> {
+    let (mut own, mut others) = (None, false);
     for found in filters(ask, device, INGRESS)? {
         if !message::leads(&found.kind, &found.options) {
             continue;
         }
         if to.is_some() && message::redirected(&found.kind, &found.options) == to {
-            own = true;
+            own = Some(found.handle);
         } else {
             others = true;
         }

@@ -10,10 +10,11 @@ use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::totals::{self, Totals};
-use super::{counted, find, refuse_detached, set_up, take_away, vanished};
+use super::{Done, counted, find, refuse_detached, set_up, take_away, take_away_renamed, vanished};
 use crate::edge::EdgeCounters;
 use crate::error::Error;
 use crate::lock::Lock;
+use crate::nfqueue::steer;
 use crate::running::Starting;
 use crate::shaper::Tuning;
 use crate::stats::{ClassStat, Report, Snapshot, Work};
@@ -27,6 +28,8 @@ const LOOK: Nanos = SECOND / 2;
 struct Standing {
     name: String,
     ingress: bool,
+    /// The interface's index when it was last seen. It stays when the interface is renamed.
+    index: Option<u32>,
     /// True if it was removed already, or must stay.
     gone: bool,
 }
@@ -37,8 +40,8 @@ impl Standing {
             return Ok(());
         }
         match take_away(&self.name, self.ingress) {
-            // The interface has gone, and its qdiscs with it.
-            Err(Error::NoInterface { .. }) => Ok(()),
+            // The interface has gone, and its qdiscs with it; or it has another name now.
+            Err(Error::NoInterface { .. }) => self.index.map_or(Ok(()), take_away_renamed),
             // Somebody has put a qdisc of theirs in the place of altq's.
             Err(Error::Foreign(_)) if !self.ingress => Ok(()),
             done => done.map(drop),
@@ -66,39 +69,80 @@ pub(crate) fn add(
     let lock = Lock::take(name, ingress)?;
     refuse_detached(name, ingress)?;
     set_up(name, ingress, link)?;
-    let mut standing = Standing { name: name.to_owned(), ingress, gone: starting.leave_rules };
+    let index = find(name).ok().map(|found| found.index);
+    let mut standing = Standing { name: name.to_owned(), ingress, index, gone: starting.leave_rules };
+    // Rules that a killed process has left, of another path, may hold packets back.
+    steer::sweep(name, ingress)?;
     let does = if ingress { "what comes in at" } else { "what leaves by" };
     starting.notes.push(format!("link {}: {does} {name}, by the kernel's qdiscs", link.name));
     let stop = starting.stop.clone();
-    let stands = Arc::new(Mutex::new(Arc::new(link.clone())));
+    let stands = Arc::new(Mutex::new(Stands::new(link)));
     starting.standing.insert(link.name.clone(), stands.clone());
     let direction = if ingress { '<' } else { '>' };
     starting.add(
         format!("altq {direction}{name}"),
         Box::new(move |report| {
             let _lock = lock;
-            let result = watch(&standing.name, standing.ingress, &stands, tuning, &stop, report);
+            let result = watch(&mut standing, &stands, tuning, &stop, report);
             result.and(standing.take_away())
         }),
     );
     Ok(())
 }
 
+/// What stands at an interface.
+#[derive(Debug)]
+pub(crate) struct Stands {
+    /// The link.
+    pub link: Arc<Link>,
+    /// How often a new tree has taken the place of another one. Its counters begin at 0.
+    built: u64,
+    totals: Totals,
+}
+
+impl Stands {
+    fn new(link: &Link) -> Stands {
+        Stands { link: Arc::new(link.clone()), built: 0, totals: Totals::default() }
+    }
+
+    /// Sets up a link in place of the one that stands.
+    ///
+    /// # Errors
+    /// As [`set_up`]. Then the old link stays.
+    pub fn replace(&mut self, name: &str, ingress: bool, link: &Link) -> Result<Done, Error> {
+        // What the old tree has counted goes with it.
+        if let Ok(counted) = counted(name, ingress, &self.link) {
+            self.totals.add(&self.link, &counted, self.built);
+        }
+        let done = set_up(name, ingress, link)?;
+        self.link = Arc::new(link.clone());
+        self.built += u64::from(done == Done::Built);
+        Ok(done)
+    }
+
+    /// Sets up the link again.
+    fn again(&mut self, name: &str, ingress: bool) -> Result<(), Error> {
+        let done = set_up(name, ingress, &self.link)?;
+        self.built += u64::from(done == Done::Built);
+        Ok(())
+    }
+}
+
 /// Counts at intervals until it must stop. `stands` is the link, which may be replaced by another
 /// one. While the link does not stand, nothing is counted. That does not end the loop, because the
 /// other links of the process would end with it.
 fn watch(
-    name: &str,
-    ingress: bool,
-    stands: &Mutex<Arc<Link>>,
+    standing: &mut Standing,
+    stands: &Mutex<Stands>,
     tuning: Tuning,
     stop: &Stop,
     report: &mut dyn FnMut(Report),
 ) -> Result<(), Error> {
     let began = now();
-    let (mut before, mut totals) = (None::<Snapshot>, Totals::default());
+    let (name, ingress) = (standing.name.clone(), standing.ingress);
+    let mut before = None::<Snapshot>;
     // An interface that comes back after it vanished has another index.
-    let mut index = find(name).ok().map(|found| found.index);
+    let mut index = standing.index;
     let mut next = tuning.interval.map(|interval| began.saturating_add(interval));
     let mut look = began.saturating_add(LOOK);
     loop {
@@ -114,15 +158,16 @@ fn watch(
         let looks = !last && look <= at;
         let shot = {
             // The tree must not change while it is counted.
-            let link = stands.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
             if looks {
-                index = back(name, ingress, &link, index);
+                index = back(&name, ingress, &mut stands, index);
+                standing.index = index.or(standing.index);
                 look = now().saturating_add(LOOK);
             }
             // An error here means that the link does not stand: `altq status` says why.
             index
                 .filter(|_| counts)
-                .and_then(|_| snapshot(name, ingress, &link, began, before.as_ref(), &mut totals, last).ok())
+                .and_then(|_| snapshot(&name, ingress, &mut stands, began, before.as_ref(), last).ok())
         };
         if let Some(shot) = shot {
             report(Report::Whole(shot.clone()));
@@ -141,27 +186,27 @@ fn watch(
 /// has another index than before, because it has come back after it vanished, and if somebody has
 /// taken the qdiscs away. `None` if the link does not stand: there is no interface, or somebody
 /// else's qdisc is in the way.
-fn back(name: &str, ingress: bool, link: &Link, before: Option<u32>) -> Option<u32> {
+fn back(name: &str, ingress: bool, stands: &mut Stands, before: Option<u32>) -> Option<u32> {
     let now = find(name).ok()?.index;
     if before == Some(now) && !vanished(name, ingress).unwrap_or(false) {
         return before;
     }
-    set_up(name, ingress, link).is_ok().then_some(now)
+    stands.again(name, ingress).is_ok().then_some(now)
 }
 
 /// What the classes have done since the loop began.
 fn snapshot(
     name: &str,
     ingress: bool,
-    link: &Link,
+    stands: &mut Stands,
     began: Nanos,
     before: Option<&Snapshot>,
-    totals: &mut Totals,
     last: bool,
 ) -> Result<Snapshot, Error> {
+    let Stands { link, built, totals } = stands;
     let mut classes = vec![ClassStat::default(); link.classes.len()];
     let children = link.children();
-    totals.add(link, &counted(name, ingress, link)?);
+    totals.add(link, &counted(name, ingress, link)?, *built);
     for (class, stat) in classes.iter_mut().enumerate() {
         let Some(total) = totals.of(class) else { continue };
         stat.overlimits = Some(total.overlimits);

@@ -264,7 +264,9 @@ fn filters_of_others_for_what_comes_in_stay() {
     in_a_namespace(true, || {
         let [link, ..] = links();
         let tc = |words: &str| Command::new("tc").args(words.split(' ')).status().is_ok_and(|status| status.success());
+        // One of another priority than altq's, and one of the same.
         let other = "filter add dev eth0 parent ffff: protocol all prio 7 u32 match u32 0 0 action drop";
+        let same = "filter add dev eth0 parent ffff: protocol all prio 1 u32 match u32 0 1 action drop";
         let shown = || super::redirects(&mut Socket::open().unwrap(), find(NAME).unwrap().index, None).unwrap();
         super::set_up(NAME, true, &link).unwrap();
         if !tc(other) {
@@ -273,7 +275,11 @@ fn filters_of_others_for_what_comes_in_stay() {
         }
         assert_eq!(super::drifted(NAME, true, &link).unwrap(), Vec::<String>::new());
         assert!(super::take_away(NAME, true).unwrap());
-        assert_eq!(shown(), (false, true), "the other filter is still there");
+        assert_eq!(shown(), (None, true), "the other filter is still there");
+        assert!(tc("qdisc del dev eth0 ingress"));
+        super::set_up(NAME, true, &link).unwrap();
+        assert!(tc(same) && super::take_away(NAME, true).unwrap());
+        assert_eq!(shown(), (None, true), "the other filter is still there");
         assert!(tc("qdisc del dev eth0 ingress"));
         // The whole qdisc is somebody else's.
         super::set_up(NAME, true, &link).unwrap();
@@ -281,7 +287,7 @@ fn filters_of_others_for_what_comes_in_stay() {
         let error = super::set_up(NAME, true, &link).unwrap_err();
         assert!(matches!(error, Error::Foreign(_)), "{error}");
         assert!(super::take_away(NAME, true).unwrap());
-        assert_eq!(shown(), (false, true), "the other filter is still there");
+        assert_eq!(shown(), (None, true), "the other filter is still there");
     });
 }
 
@@ -305,6 +311,62 @@ fn what_a_killed_process_leaves_is_found_by_its_handle() {
             assert_eq!(state(), clean);
         });
     }
+}
+
+/// What stands at an interface is found and removed under another name as well, but not while its
+/// process runs.
+#[test]
+fn an_interface_that_was_renamed_keeps_nothing() {
+    for ingress in [false, true] {
+        in_a_namespace(ingress, move || {
+            let [link, ..] = links();
+            let ip = |words: &str| {
+                let done = Command::new("ip").args(words.split(' ')).status();
+                assert!(done.is_ok_and(|done| done.success()), "{words}");
+            };
+            let rename = |from: &str, to: &str| {
+                ip(&format!("link set dev {from} down"));
+                ip(&format!("link set dev {from} name {to} up"));
+            };
+            let clean = state();
+            for lifted in [false, true] {
+                super::set_up(NAME, ingress, &link).unwrap();
+                let index = find(NAME).unwrap().index;
+                rename(NAME, "wan0");
+                let lock = crate::lock::Lock::take(NAME, ingress).unwrap();
+                assert!(super::left().is_empty(), "its process runs");
+                drop(lock);
+                let found = super::left();
+                let interface = if ingress { NAME } else { "wan0" }.to_owned();
+                assert_eq!(found, [crate::nfqueue::steer::left::Left { interface, ingress }]);
+                match (lifted, ingress) {
+                    (true, _) => super::lift(&found[0]).unwrap(),
+                    (false, true) => assert!(super::take_away(NAME, true).unwrap()),
+                    (false, false) => super::take_away_renamed(index).unwrap(),
+                }
+                rename("wan0", NAME);
+                assert_eq!(state(), clean);
+            }
+        });
+    }
+}
+
+/// An ifb whose interface is away is its process's as long as that runs, and goes as a whole
+/// afterwards.
+#[test]
+fn an_ifb_without_its_interface_is_found() {
+    in_a_namespace(true, || {
+        let [link, ..] = links();
+        super::set_up(NAME, true, &link).unwrap();
+        let lock = crate::lock::Lock::take(NAME, true).unwrap();
+        assert!(Command::new("ip").args(["link", "del", "dev", NAME]).status().is_ok_and(|done| done.success()));
+        assert!(super::left().is_empty(), "its process runs");
+        drop(lock);
+        let found = super::left();
+        assert_eq!(found, [crate::nfqueue::steer::left::Left { interface: NAME.to_owned(), ingress: true }]);
+        super::lift(&found[0]).unwrap();
+        assert!(super::left().is_empty() && find(&ifb(NAME)).is_err());
+    });
 }
 
 /// A link is not removed if a process shapes there now.

@@ -48,14 +48,21 @@ impl Sizes<'_> {
     }
 }
 
-/// By class number, what each class has done.
+/// What each class has done.
 #[derive(Debug, Default)]
-pub struct Totals(Vec<Total>);
+pub struct Totals {
+    /// By class number.
+    classes: Vec<Total>,
+    /// How often a tree had been built when the kernel's counters were read last.
+    built: u64,
+}
 
 impl Totals {
-    /// Adds what the kernel has counted since the last time.
-    pub fn add(&mut self, link: &Link, counted: &Counted) {
-        self.0.resize_with(link.classes.len(), Total::default);
+    /// Adds what the kernel has counted since the last time. `built`: how often a tree was built
+    /// that took the place of another one.
+    pub fn add(&mut self, link: &Link, counted: &Counted, built: u64) {
+        self.classes.resize_with(link.classes.len(), Total::default);
+        let anew = std::mem::replace(&mut self.built, built) != built;
         // A policy counts from layer 3 on, the kernel from the header below.
         let beyond = match counted.with_overhead {
             true => i64::from(link.spec.overhead.bytes),
@@ -63,27 +70,29 @@ impl Totals {
         };
         let sizes = Sizes { overhead: &link.spec.overhead, with_overhead: counted.with_overhead, beyond };
         for (class, found) in &counted.classes {
-            let Some(total) = self.0.get_mut(*class as usize) else { continue };
+            let Some(total) = self.classes.get_mut(*class as usize) else { continue };
             let name = link.class_name(*class);
             if total.name != name {
                 *total = Total { name: name.to_owned(), ..Total::default() };
             }
-            total.add(found, &sizes, reason(link, *class));
+            total.add(found, &sizes, reason(link, *class), anew);
         }
     }
 
     /// What a class has done; `None` if the kernel does not count it.
     pub fn of(&self, class: usize) -> Option<&Total> {
-        self.0.get(class).filter(|total| !total.name.is_empty())
+        self.classes.get(class).filter(|total| !total.name.is_empty())
     }
 }
 
 impl Total {
-    fn add(&mut self, found: &Raw, sizes: &Sizes<'_>, reason: DropReason) {
-        // A counter of 32 bits that has wrapped is a little larger than before.
+    fn add(&mut self, found: &Raw, sizes: &Sizes<'_>, reason: DropReason, anew: bool) {
+        // A counter of 32 bits that has wrapped is a little larger than before. Somebody else may
+        // have replaced the tree as well.
         let back = |now: u32, before: u32| now.wrapping_sub(before) > u32::MAX / 2;
         let raw = &self.raw;
-        let anew = found.packets < raw.packets
+        let anew = anew
+            || found.packets < raw.packets
             || found.bytes < raw.bytes
             || back(found.dropped, raw.dropped)
             || back(found.overlimits, raw.overlimits)
@@ -171,7 +180,7 @@ mod tests {
         said.iter()
             .map(|found| {
                 let counted = Counted { classes: vec![(1, *found)], with_overhead: false, header: 14 };
-                totals.add(link, &counted);
+                totals.add(link, &counted, 0);
                 totals.of(1).unwrap().clone()
             })
             .collect()
@@ -218,6 +227,18 @@ mod tests {
         // A tree that only dropped is seen to begin anew as well.
         let said = [Raw { dropped: 9, ..Raw::default() }, Raw { dropped: 2, ..Raw::default() }];
         assert_eq!(after(&link(""), &said)[1].counters.dropped_packets, 11);
+    }
+
+    /// A new tree has sent more than the one before: nothing falls, and it counts as a whole.
+    #[test]
+    fn a_tree_that_was_built_counts_from_0() {
+        let (link, mut totals) = (link(""), Totals::default());
+        for (packets, built, all) in [(100, 0, 100), (150, 1, 250), (160, 1, 260), (200, 3, 460)] {
+            let counted = Counted { classes: vec![(1, sent(packets, 100))], with_overhead: false, header: 14 };
+            totals.add(&link, &counted, built);
+            let counters = totals.of(1).unwrap().counters;
+            assert_eq!((counters.sent_packets, counters.sent_bytes), (all, all * 100), "{packets} of tree {built}");
+        }
     }
 
     #[test]

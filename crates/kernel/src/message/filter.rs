@@ -149,6 +149,11 @@ pub fn redirect(device: u32, to: u32) -> Vec<u8> {
     writer.done()
 }
 
+/// Deletes a filter that [`redirect`] has made.
+pub fn delete_redirect(device: u32, handle: Handle) -> Vec<u8> {
+    Writer::tc(RTM_DELTFILTER, NLM_F_ACK, device, handle, INGRESS, info(1, Protocol::All)).done()
+}
+
 /// The device to which a filter redirects what it matches, if it is one that [`redirect`] has made.
 pub fn redirected(kind: &str, options: &[u8]) -> Option<u32> {
     // TCA_U32_ACT, and its first action.

@@ -14,7 +14,7 @@ mod read;
 mod route;
 mod words;
 
-pub use filter::{INCOMING, delete_filters, delete_program, new_filter, new_table};
+pub use filter::{INCOMING, delete_filters, delete_program, delete_redirect, new_filter, new_table};
 pub use filter::{program, program_name, redirect, redirected, table_of};
 pub use qdisc::{change_class, change_qdisc, delete_qdisc, ingress_qdisc, new_class, new_qdisc, restore_class};
 pub use read::{Counters, Found, Message, Messages, sent};

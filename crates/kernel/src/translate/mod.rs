@@ -25,7 +25,7 @@ use altq_config::diagnostic::MOST_ERRORS;
 use altq_config::{Device, Diagnostic, Link, Span};
 use altq_engine::classify::{Field, Term, Values};
 use altq_engine::link::{Framing, Overhead};
-use altq_engine::spec::{ClassId, ROOT, Regulator};
+use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::units::Rate;
 
 use crate::handle::Handle;
@@ -356,10 +356,9 @@ impl<'a> Builder<'a> {
 
     /// Refuses a framing that the kernel's size tables do not have.
     fn framing(&mut self) {
-        let alone = self.link.spec.classes.len() == 2 && self.queue_of(1).is_some_and(|queue| queue.name == "cake");
-        if self.link.spec.overhead.framing == Framing::Ptm && !(alone && self.link.spec.regulator != Regulator::None) {
+        if self.link.spec.overhead.framing == Framing::Ptm && !self.is_whole_cake() {
             let help = format!("write an overhead in plain bytes, about 1/64 more; {}", self.way());
-            let message = "the kernel's size tables have no PTM; only its cake has it, as the only class of a link";
+            let message = "the kernel's size tables have no PTM; only its cake has it, as the only class of a link with `scheduler fifo`";
             self.refuse(self.root("overhead"), message, Some(help));
         }
     }

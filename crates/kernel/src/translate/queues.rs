@@ -51,17 +51,23 @@ impl Builder<'_> {
         });
     }
 
-    /// If the link's only class has a cake, adds a cake that shapes by itself, which charges each
-    /// segment of a super-packet. False if the link is another one.
-    pub(super) fn whole_cake(&mut self, parent: Handle) -> bool {
+    /// True if the link is one cake that shapes by itself: a fifo whose only class has it.
+    pub(super) fn is_whole_cake(&self) -> bool {
         let spec = &self.link.spec;
-        let fits = spec.classes.len() == 2
+        spec.classes.len() == 2
             && spec.scheduler.name == "fifo"
             && spec.default == Some(1)
             && spec.classes[1].scheduler.is_none()
             && spec.classes[1].settings.iter().next().is_none()
-            && spec.regulator != Regulator::None;
-        let Some(queue) = self.queue_of(1).filter(|queue| fits && queue.name == "cake") else { return false };
+            && spec.regulator != Regulator::None
+            && self.queue_of(1).is_some_and(|queue| queue.name == "cake")
+    }
+
+    /// If the link's only class has a cake, adds a cake that shapes by itself, which charges each
+    /// segment of a super-packet. False if the link is another one.
+    pub(super) fn whole_cake(&mut self, parent: Handle) -> bool {
+        let spec = &self.link.spec;
+        let Some(queue) = self.queue_of(1).filter(|_| self.is_whole_cake()) else { return false };
         let rate = self.bytes_s(spec.rate);
         let Some(QdiscWords::Cake { isolation, rtt, memory, .. }) = self.queue_words(1, &queue) else { return true };
         let overhead = spec.overhead;

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::program::run;
+use super::program::{is_absent, run};
 use super::{Fail, Steer};
 
 /// The programs of the two families.
@@ -45,13 +45,33 @@ pub fn put(steer: &Steer) -> Result<(), String> {
 }
 
 /// Removes the rules, if there are any.
+///
+/// # Errors
+/// What a program says, also that there is no iptables.
 pub fn remove(steer: &Steer) -> Result<(), String> {
+    remove_where(steer, |_| false)
+}
+
+/// The same, also where there is no iptables: then there are no rules.
+///
+/// # Errors
+/// What a program says that does not remove rules, or does not tell whether there are any.
+pub fn clear(steer: &Steer) -> Result<(), String> {
+    remove_where(steer, is_absent)
+}
+
+/// `absent`: whether a program that says this has no rules.
+fn remove_where(steer: &Steer, absent: fn(&str) -> bool) -> Result<(), String> {
     let mut result = Ok(());
     for (list, restore) in programs() {
-        let removed = run(list, &["-w", "5", "-t", "mangle", "-S"], "").and_then(|before| {
-            let text = no_rules(steer, &before);
-            if text.is_empty() { Ok(()) } else { run(restore, &["-w", "5", "--noflush"], &text).map(drop) }
-        });
+        let removed = match run(list, &["-w", "5", "-t", "mangle", "-S"], "") {
+            Ok(before) => {
+                let text = no_rules(steer, &before);
+                if text.is_empty() { Ok(()) } else { run(restore, &["-w", "5", "--noflush"], &text).map(drop) }
+            }
+            Err(said) if absent(&said) => Ok(()),
+            Err(said) => Err(said),
+        };
         result = result.and(removed);
     }
     result
@@ -80,10 +100,20 @@ fn list() -> impl Iterator<Item = Result<String, String>> {
     programs().map(|(list, _)| run(list, &["-w", "5", "-t", "mangle", "-S"], ""))
 }
 
-/// altq's chains, in both families.
-pub fn ours() -> Vec<String> {
-    let text = mangle().concat();
-    made(&text).filter(|chain| chain.starts_with("altq-")).map(str::to_owned).collect()
+/// altq's chains, in both families; none where there is no iptables.
+///
+/// # Errors
+/// What a program says that does not list them.
+pub fn ours() -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    for listed in list() {
+        match listed {
+            Ok(text) => found.extend(made(&text).filter(|chain| chain.starts_with("altq-")).map(str::to_owned)),
+            Err(said) if is_absent(&said) => {}
+            Err(said) => return Err(said),
+        }
+    }
+    Ok(found)
 }
 
 /// The chains that `-S` has listed.

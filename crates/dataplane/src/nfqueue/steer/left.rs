@@ -1,7 +1,7 @@
 //! Rules that a killed process has left, found by the names of their tables and chains, whatever
 //! its policy was.
 
-use super::program::run;
+use super::program::{is_absent, run};
 use super::{iptables, sweep};
 use crate::error::Error;
 use crate::lock::Lock;
@@ -16,18 +16,33 @@ pub struct Left {
 }
 
 /// All rules that were left in the network namespace of the calling thread.
-pub fn left() -> Vec<Left> {
-    let tables = run("nft", &["list", "tables"], "").unwrap_or_default();
+///
+/// # Errors
+/// [`Error::NotPermitted`] or [`Error::Steering`] if a firewall does not tell what rules it has.
+pub fn left() -> Result<Vec<Left>, Error> {
+    let tables = match run("nft", &["list", "tables"], "") {
+        Err(said) if is_absent(&said) => String::new(),
+        tables => tables.map_err(unknown)?,
+    };
     let tables = tables.lines().filter_map(|line| line.strip_prefix("table ")?.split_once(' ')).map(|(_, name)| name);
     let mut found: Vec<Left> = tables.filter_map(|name| read(&decoded(name))).collect();
-    let chains = iptables::ours();
+    let chains = iptables::ours().map_err(unknown)?;
     // A link has a second chain, whose name is longer.
     let first = |chain: &&String| chain.strip_suffix(".w").is_none_or(|first| !chains.iter().any(|one| one == first));
     found.extend(chains.iter().filter(first).filter_map(|chain| read(chain)));
     found.sort();
     found.dedup();
     found.retain(|one| Lock::take(&one.interface, one.ingress).is_ok());
-    found
+    Ok(found)
+}
+
+/// The error of a firewall that has said this instead of its rules.
+fn unknown(said: String) -> Error {
+    if ["not permitted", "Permission denied", "must be root"].iter().any(|words| said.contains(words)) {
+        let source = std::io::Error::from_raw_os_error(libc::EPERM);
+        return Error::NotPermitted { what: "reading the rules of the firewall", right: "CAP_NET_ADMIN", source };
+    }
+    Error::Steering(format!("whether rules were left is not known: {said}"))
 }
 
 /// Removes rules that were left, so that packets pass again.

@@ -86,19 +86,18 @@ impl Steering {
     /// [`Error::Steering`] with the answers of all firewalls, if none can do it. Then no rules are
     /// left.
     pub fn new(steer: Steer) -> Result<Steering, Error> {
-        if let Some(odd) = steer.interface.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-+@".contains(*c))) {
-            return Err(Error::Link(format!(
-                "interface `{}`: a rule cannot name it, because of the `{odd}`; rename it with `ip link set dev NAME \
-                 name OTHER`",
-                steer.interface
-            )));
-        }
+        nameable(&steer.interface)?;
         let stood = steer.fail.is_closed() && (nft::is_there(&steer) || iptables::is_there(&steer));
         let mut steering = Steering { steer, firewall: Some(Firewall::Nft), stood };
         let nft = match nft::set(&steering.steer) {
             Ok(()) => {
-                // An earlier process may have left rules in iptables.
-                let _ = iptables::remove(&steering.steer);
+                // An earlier process may have left rules in iptables, which would take the packets.
+                if let Err(error) = iptables::clear(&steering.steer) {
+                    let interface = &steering.steer.interface;
+                    return Err(Error::Steering(format!(
+                        "rules of iptables for {interface} that were left could not be taken away: {error}"
+                    )));
+                }
                 return Ok(steering);
             }
             Err(error) => error,
@@ -154,6 +153,20 @@ impl Drop for Steering {
     }
 }
 
+/// Refuses an interface that rules cannot name.
+///
+/// # Errors
+/// [`Error::Link`].
+pub fn nameable(interface: &str) -> Result<(), Error> {
+    match interface.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-+@".contains(*c))) {
+        None => Ok(()),
+        Some(odd) => Err(Error::Link(format!(
+            "interface `{interface}`: a rule cannot name it, because of the `{odd}`; rename it with `ip link set dev \
+             NAME name OTHER`"
+        ))),
+    }
+}
+
 /// Sets rules again that another program has removed, in the network namespace of the calling
 /// thread. The process that shapes the link removes them when it ends, as if it had set them.
 ///
@@ -181,20 +194,18 @@ pub(crate) fn unset(steer: &Steer, by: Firewall) -> Result<(), String> {
 /// network namespace of the calling thread.
 ///
 /// # Errors
-/// [`Error::Steering`] if there are rules that cannot be removed.
+/// [`Error::Steering`] if there are rules that cannot be removed, or it is not known whether there
+/// are any.
 pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
     let mut left = Vec::new();
     // It is no longer known whether the interface was a port when the rules were made.
     for port in [false, true] {
         let (interface, dscp, fail) = (interface.to_owned(), Vec::new(), Fail::Open);
         let steer = Steer { interface, ingress, port, queue: 0, dscp, fail };
-        if nft::is_there(&steer) {
-            left.extend(nft::remove(&steer).err());
-        }
+        left.extend(nft::clear(&steer).err());
         if !port {
-            // The chains of iptables have the same names in both cases. Without iptables there are
-            // none.
-            let _ = iptables::remove(&steer);
+            // The chains of iptables have the same names in both cases.
+            left.extend(iptables::clear(&steer).err());
         }
     }
     match left.first() {
@@ -297,10 +308,20 @@ mod tests {
             drop(first);
             drop(Steering::new(closed).unwrap());
             assert_eq!(rules(), whole);
-            let found = left::left();
+            let found = left::left().unwrap();
             assert_eq!(found, [left::Left { interface: "wan".to_owned(), ingress: false }]);
+            // Whichever program fails while they are removed, that is said.
+            for call in 0..4 {
+                UNTIL_FAULT.set(call);
+                let lifted = left::lift(&found[0]);
+                UNTIL_FAULT.set(-1);
+                assert!(lifted.is_err_and(|error| error.to_string().contains("a fault")), "call {call}");
+            }
+            UNTIL_FAULT.set(0);
+            assert!(left::left().is_err_and(|error| error.to_string().contains("a fault")));
+            UNTIL_FAULT.set(-1);
             left::lift(&found[0]).unwrap();
-            assert!(!rules().contains("altq") && left::left().is_empty(), "{}", rules());
+            assert!(!rules().contains("altq") && left::left().unwrap().is_empty(), "{}", rules());
         };
         if let Err(error) = namespace.run(test) {
             eprintln!("SKIPPED: {error}");

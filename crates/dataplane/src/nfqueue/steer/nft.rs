@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::program::run;
+use super::program::{is_absent, run};
 use super::{Fail, Steer};
 
 /// The priority of the hook that queues what leaves: before source NAT, and after what other rules
@@ -36,9 +36,25 @@ pub fn remove(steer: &Steer) -> Result<(), String> {
 
 /// True if the rules are there.
 pub fn is_there(steer: &Steer) -> bool {
+    listed(steer).is_ok()
+}
+
+/// Removes the rules, if there are any, where it is not known whether there is nft.
+///
+/// # Errors
+/// What nft says if it does not remove rules, or does not tell whether there are any.
+pub fn clear(steer: &Steer) -> Result<(), String> {
+    match listed(steer) {
+        Ok(_) => remove(steer),
+        Err(said) if is_absent(&said) => Ok(()),
+        Err(said) => Err(said),
+    }
+}
+
+fn listed(steer: &Steer) -> Result<String, String> {
     let table = table(steer);
     let words: Vec<&str> = ["list", "table"].into_iter().chain(table.split(' ')).collect();
-    run("nft", &words, "").is_ok()
+    run("nft", &words, "")
 }
 
 /// The family of a link's table.

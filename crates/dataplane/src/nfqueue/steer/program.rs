@@ -48,3 +48,12 @@ pub fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String
     let line = said.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     Err(line.map_or_else(|| format!("`{name}` failed ({})", output.status), str::to_owned))
 }
+
+/// True if a program has failed because what it was asked about does not exist here: a table, the
+/// firewall in the kernel, or the program itself.
+pub fn is_absent(said: &str) -> bool {
+    // Of nft: ENOENT; of the kernel without nf_tables: EINVAL, EPROTONOSUPPORT, EOPNOTSUPP. Of
+    // iptables: "Table does not exist".
+    let words = ["not installed", "No such file", "does not exist", "not supported", "Invalid argument"];
+    words.iter().any(|words| said.contains(words))
+}
