@@ -7,7 +7,8 @@
 //! long as one of its frames waits. A packet's handle in the engine is the number of its head.
 //!
 //! The kernel provides the memory when it is first touched, so slots that are never used cost only
-//! address space, and the one used last is the first to be used again. With AF_XDP the heads lie in
+//! address space, and the one used last is the first to be used again. What batches take is touched
+//! at the start ([`Pool::touch`]): otherwise it would be seen only in the busiest moment of a day. With AF_XDP the heads lie in
 //! memory that the kernel shares, and it may hold on to a head after the loop has freed it.
 
 use std::ops::Range;
@@ -24,6 +25,8 @@ pub const START: usize = 48;
 pub const HEAD_ROOM: usize = HEAD - START;
 /// Bytes of a body.
 pub const BODY: usize = 65536;
+/// The smallest page of any processor.
+const PAGE: usize = 4096;
 /// Heads of less memory than this are in small pages. In large ones a frame more may take 2 MB.
 const SMALL: usize = 16 << 20;
 /// Marks a frame without a body.
@@ -129,6 +132,18 @@ impl Pool {
             users: vec![0; bodies],
             free_heads: (0..heads as u32).rev().collect(),
             free_bodies: (0..bodies as u32).rev().collect(),
+        }
+    }
+
+    /// Makes the kernel provide the memory of the slots that are used first: so many heads and
+    /// bodies.
+    pub fn touch(&mut self, heads: usize, bodies: usize) {
+        let touch = |byte: &mut [u8]| std::hint::black_box(byte).fill(0);
+        for at in (0..heads.min(self.frames.len()) * HEAD).step_by(PAGE) {
+            touch(self.heads.bytes_mut(at, 1));
+        }
+        for at in (0..bodies.min(self.users.len()) * BODY).step_by(PAGE) {
+            touch(&mut self.bodies[at..=at]);
         }
     }
 

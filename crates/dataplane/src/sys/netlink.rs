@@ -52,7 +52,10 @@ impl Netlink {
         // pointers of length 0.
         let (part, header) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let (parts, headers) = (vec![part; BATCH], vec![header; BATCH]);
-        Ok(Netlink { socket, bytes: vec![0; BATCH * MESSAGE], parts, headers })
+        let mut bytes = vec![0; BATCH * MESSAGE];
+        // All of it is there from the start, not only when a whole batch has come.
+        std::hint::black_box(&mut bytes).fill(0);
+        Ok(Netlink { socket, bytes, parts, headers })
     }
 
     /// Its number, by which the kernel lists who listens at a queue.
