@@ -60,7 +60,7 @@ fn dependencies_point_one_way() {
         ("altq-kernel", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config", "altq-kernel", "altq-adapt", "altq-monitor"]),
         ("altq-control", &["altq-engine", "altq-config", "altq-reserve"]),
-        ("altq-web", &["altq-engine", "altq-monitor", "altq-control"]),
+        ("altq-web", &["altq-engine", "altq-config", "altq-monitor", "altq-control"]),
         ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (

@@ -60,7 +60,7 @@ fn the_class_of_a_packet_its_rule_and_its_limits() {
     assert_eq!(
         ask("src=10.1.2.3 dst=192.0.2.1 proto=tcp sport=40000 dport=80 dscp=0"),
         json!({ "schema": "altq.explain/1", "link": "wan", "class": "web", "rule": web, "default": false,
-                "shadowed": [bulk], "limits": [limits("web", 30, 100), all[0], all[1]] })
+                "assumed": [], "shadowed": [bulk], "limits": [limits("web", 30, 100), all[0], all[1]] })
     );
     let call = ask("src=10.1.2.3 dst=192.0.2.1 proto=udp sport=9 dport=9 dscp=ef link=wan");
     assert_eq!((&call["class"], &call["rule"]), (&json!("voice"), &rule(11, "match dscp ef -> voice", "voice")));

@@ -600,7 +600,7 @@ fn another_host_s_figures_are_drawn_here() {
     let altq_program = Path::new(env!("CARGO_BIN_EXE_altq"));
     // `ssh -o BatchMode=yes -- HOST altq WORD…`
     let script = format!(
-        "#!/bin/sh\n[ \"$3 $4 $5\" = '-- gateway altq' ] || exit 9\nshift 5\nexec {} \"$@\"\n",
+        "#!/bin/sh\n[ \"$3 $4 $5\" = '-- gateway altq' ] || exit 9\nshift 5\nexec sh -c \"{} $*\"\n",
         altq_program.display()
     );
     let ssh = running.folder.file("ssh", script);
@@ -614,6 +614,9 @@ fn another_host_s_figures_are_drawn_here() {
     check(&json(&remote(&["--json", "--window", "10", "--class", "web"]))["links"][0]);
     let table = remote(&["--link", "there", "--ascii"]);
     assert!(out(&table).contains("agency"), "{} {}", out(&table), err(&table));
+    // The other host's shell runs nothing that a name says.
+    let odd = remote(&["--link", "$(echo there)"]);
+    assert!(odd.status.code() == Some(2) && err(&odd).contains("$(echo there)"), "{}", err(&odd));
     let wrong = remote(&["--class", "nobody"]);
     assert!(wrong.status.code() == Some(2) && err(&wrong).contains("nobody"), "{}", err(&wrong));
 }

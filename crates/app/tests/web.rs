@@ -227,6 +227,38 @@ fn changes_that_altq_remembers_are_marks() {
 }
 
 #[test]
+fn the_policy_that_runs_says_which_class_a_packet_gets() {
+    let folder = Folder::new("explain");
+    let answers = serve(&folder.socket(), shaping(7));
+    let web = Web::start(&folder.socket(), &[]);
+    let ask = |packet: &str| {
+        web.until("the policy", |web| {
+            let (status, _, body) = web.get(&format!("/explain.json?link=wan&packet={packet}"), "");
+            // The first who asks has to wait until altq has told its policy.
+            (status != 503).then_some((status, body))
+        })
+    };
+    let (status, body) = ask("src=10.1.2.3+dst=192.0.2.1+proto%3Dtcp+dport=443");
+    let explained: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &explained["schema"], &explained["class"]), (200, &json!("altq.explain/1"), &json!("web")));
+    assert_eq!((&explained["rule"]["line"], &explained["limits"][1]["class"]), (&json!(7), &json!("agency")));
+    let (status, why) = ask("dport=443+colour=red");
+    assert_eq!((status, why.contains("colour"), why.contains('^')), (400, true, true), "{why}");
+    for (path, expected) in [("/explain.json", 400), ("/explain.json?link=dsl&packet=length=60", 404)] {
+        assert_eq!(web.get(path, "").0, expected, "{path}");
+    }
+    // Another policy runs.
+    let text = "link wan { rate 1Mbit/s  scheduler fifo }";
+    let other = json!({ "schema": "altq.policy/1", "language": "native", "text": text, "file": "/a.altq" });
+    answers.lock().unwrap().others.insert("policy".to_owned(), other);
+    web.until("the other policy", |web| {
+        let (status, _, body) = web.get("/explain.json?packet=length=60", "");
+        let explained: Value = serde_json::from_str(&body).unwrap_or_default();
+        (status == 200 && explained["class"] == "wan").then_some(())
+    });
+}
+
+#[test]
 fn metrics_are_those_of_altq_stat() {
     let folder = Folder::new("metrics");
     serve(&folder.socket(), shaping(7));
@@ -266,7 +298,12 @@ fn metrics_are_those_of_altq_stat() {
             }
         }
         for (series, value) in [
-            (r#"altq_class_sojourn_seconds{link="wan",class="web",quantile="0.99"}"#, "0.012000000"),
+            (r#"altq_class_sojourn_recent_seconds{link="wan",class="web",quantile="0.99"}"#, "0.012000000"),
+            (r#"altq_class_sojourn_seconds_bucket{link="wan",class="web",le="0.01"}"#, "90"),
+            (r#"altq_class_sojourn_seconds_bucket{link="wan",class="web",le="0.025"}"#, "100"),
+            (r#"altq_class_sojourn_seconds_bucket{link="wan",class="web",le="+Inf"}"#, "100"),
+            (r#"altq_class_sojourn_seconds_sum{link="wan",class="web"}"#, "0.600000"),
+            (r#"altq_class_sojourn_seconds_count{link="wan",class="web"}"#, "100"),
             (r#"altq_class_guarantee_bytes_per_second{link="wan",class="web"}"#, "3750000"),
             (r#"altq_class_delay_bound_seconds{link="wan",class="web"}"#, "0.040000000"),
             (r#"altq_class_info{link="wan",class="web",parent="agency",leaf="true",scheduler="cbq"}"#, "1"),

@@ -7,6 +7,7 @@ use altq_engine::spec::{ClassId, ROOT};
 use serde::Serialize;
 
 use crate::diagnostic::Sources;
+use crate::packet::Packet;
 use crate::policy::Link;
 use crate::promise::Promises;
 
@@ -23,6 +24,9 @@ pub struct Explained<'a> {
     pub rule: Option<Place<'a>>,
     /// True if no rule matches and the packet goes into the link's default class.
     pub default: bool,
+    /// What the link's rules look at and the packet does not say, with what it is taken as: `dscp
+    /// 0`, `dport none`.
+    pub assumed: Vec<String>,
     /// Rules that match as well, but are tried later, in that order.
     pub shadowed: Vec<Place<'a>>,
     /// What the packet's class is promised and may use at most, and then the same of each class
@@ -60,28 +64,58 @@ pub struct Limits<'a> {
 pub struct Explainer<'a> {
     sources: &'a Sources,
     link: &'a Link,
+    rules: &'a Rules,
+}
+
+/// The rules of a link, as an [`Explainer`] asks them.
+pub struct Rules {
     classifier: Classifier,
+    /// By class, what it is guaranteed and the most that it may use, in bit/s, where all of it was
+    /// worked out before.
+    limits: Vec<(u64, u64)>,
+}
+
+impl Rules {
+    /// Of a link, for few packets.
+    pub fn new(link: &Link) -> Rules {
+        let settings = CacheSettings { flows: 0, ..CacheSettings::default() };
+        Rules { classifier: Classifier::with(&link.spec.rules, link.spec.default, settings), limits: Vec::new() }
+    }
+
+    /// The same with the limits of all classes, which take a while to work out, so that an answer
+    /// takes none.
+    pub fn with_limits(link: &Link) -> Rules {
+        let promises = Promises::new(link);
+        let of = |class| (guaranteed(&promises, class), link.ceiling(class).as_bit_s());
+        Rules { limits: (ROOT..).take(link.spec.classes.len()).map(of).collect(), ..Rules::new(link) }
+    }
+}
+
+impl std::fmt::Debug for Rules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rules").field("limits", &self.limits.len()).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Explainer<'a> {
-    /// For a link of a policy that was read from `sources`.
-    pub fn new(sources: &'a Sources, link: &'a Link) -> Explainer<'a> {
-        let settings = CacheSettings { flows: 0, ..CacheSettings::default() };
-        Explainer { sources, link, classifier: Classifier::with(&link.spec.rules, link.spec.default, settings) }
+    /// For a link of a policy that was read from `sources`, and the link's rules.
+    pub fn new(sources: &'a Sources, link: &'a Link, rules: &'a Rules) -> Explainer<'a> {
+        Explainer { sources, link, rules }
     }
 
     /// The class of a packet, and why.
-    pub fn packet(&self, key: &Key) -> Explained<'a> {
+    pub fn packet(&self, packet: &Packet) -> Explained<'a> {
         let link = self.link;
-        let found = self.classifier.explain(key);
+        let found = self.rules.classifier.explain(&packet.key(link));
         Explained {
             schema: "altq.explain/1",
             link: &link.name,
             class: found.class.map(|class| link.class_name(class)),
             rule: found.rule.and_then(|rule| self.place(rule)),
             default: found.rule.is_none() && found.class.is_some(),
+            assumed: packet.missing(link),
             shadowed: found.shadowed.into_iter().filter_map(|rule| self.place(rule)).collect(),
-            limits: found.class.map_or_else(Vec::new, |class| limits(link, class)),
+            limits: found.class.map_or_else(Vec::new, |class| self.limits(class)),
         }
     }
 
@@ -90,7 +124,7 @@ impl<'a> Explainer<'a> {
         let mut rules = vec![Sum::default(); self.link.spec.rules.rules.len()];
         let (mut default, mut all) = (Sum::default(), Sum::default());
         for key in keys {
-            let rule = self.classifier.rule(key);
+            let rule = self.rules.classifier.rule(key);
             let sum = rule.and_then(|rule| rules.get_mut(rule)).unwrap_or(&mut default);
             sum.add(key);
             all.add(key);
@@ -110,6 +144,24 @@ impl<'a> Explainer<'a> {
                 bytes: default.bytes,
             },
         }
+    }
+
+    /// The limits of a class and of all above it.
+    fn limits(&self, class: ClassId) -> Vec<Limits<'a>> {
+        let link = self.link;
+        let above = |class: &ClassId| {
+            let spec = link.spec.classes.get(*class as usize).filter(|_| *class != ROOT);
+            spec.map(|spec| spec.parent)
+        };
+        let known = |class: ClassId| self.rules.limits.get(class as usize).copied();
+        let promises = known(class).is_none().then(|| Promises::new(link));
+        let limits = |class: ClassId| {
+            let worked_out =
+                || (promises.as_ref().map_or(0, |all| guaranteed(all, class)), link.ceiling(class).as_bit_s());
+            let (guaranteed_bit_s, ceiling_bit_s) = known(class).unwrap_or_else(worked_out);
+            Limits { class: link.class_name(class), guaranteed_bit_s, ceiling_bit_s }
+        };
+        std::iter::successors(Some(class), above).map(limits).collect()
     }
 
     fn place(&self, rule: usize) -> Option<Place<'a>> {
@@ -179,17 +231,6 @@ impl Sum {
     }
 }
 
-/// The limits of a class and of all above it.
-fn limits(link: &Link, class: ClassId) -> Vec<Limits<'_>> {
-    let promises = Promises::new(link);
-    let above = |class: &ClassId| {
-        let spec = link.spec.classes.get(*class as usize).filter(|_| *class != ROOT);
-        spec.map(|spec| spec.parent)
-    };
-    let limits = |class: ClassId| Limits {
-        class: link.class_name(class),
-        guaranteed_bit_s: promises.guaranteed(class).unwrap_or_default().as_bit_s(),
-        ceiling_bit_s: link.ceiling(class).as_bit_s(),
-    };
-    std::iter::successors(Some(class), above).map(limits).collect()
+fn guaranteed(promises: &Promises<'_>, class: ClassId) -> u64 {
+    promises.guaranteed(class).unwrap_or_default().as_bit_s()
 }

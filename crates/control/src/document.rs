@@ -33,6 +33,13 @@ pub struct LinkStatus {
     pub reason: Option<String>,
     /// What differs from the policy, one sentence each.
     pub drift: Vec<String>,
+    /// How many of these, the last ones, say what clients have set: a rate, classes of subscribers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub set_by_clients: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The state of a link whose packets pass unshaped.
@@ -104,6 +111,7 @@ mod tests {
             since_s: 7,
             reason: reason.map(str::to_owned),
             drift: if state == KERNEL { vec!["no qdiscs".to_owned()] } else { Vec::new() },
+            set_by_clients: 0,
         };
         let status = vec![link("up", SHAPING, None), link("down", BYPASS, Some("late")), link("k", KERNEL, None)];
         let status = Status::of(status);

@@ -94,7 +94,10 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The document `altq.stat/1`.
-    Json,
+    Json {
+        /// With how many packets of each class waited how long.
+        waited: bool,
+    },
     /// A table for people.
     Table {
         /// The width.
@@ -142,7 +145,7 @@ impl Request {
         match self {
             Request::Status | Request::Stat { .. } | Request::ListSubscribers => Right::Read,
             Request::Top(_) | Request::Past(_) => Right::Read,
-            Request::Change(Change::History) => Right::Read,
+            Request::Change(Change::History | Change::Policy) => Right::Read,
             Request::SetLink { .. } | Request::SetSubscribers(_) | Request::DeleteSubscribers(_) => Right::Write,
             Request::DeleteSubscribersAt { .. } => Right::Write,
             Request::TellDrift(_) | Request::Tap(_) | Request::Change(_) => Right::Write,
@@ -236,19 +239,23 @@ struct Stat {
     link: Option<String>,
     format: Option<String>,
     width: Option<u16>,
+    waited: Option<bool>,
 }
 
 impl Stat {
     fn request(self) -> Result<Request, Fault> {
         let link = self.link.map(|link| name("link", link)).transpose()?;
         let form = match self.format {
-            None => Form::Json,
-            Some(format) if format == "json" => Form::Json,
+            None => Form::Json { waited: self.waited.unwrap_or(false) },
+            Some(format) if format == "json" => Form::Json { waited: self.waited.unwrap_or(false) },
             Some(format) if format == "table" => Form::Table { width: self.width },
             Some(format) => Form::Tool(name("format", format)?),
         };
         if self.width.is_some() && !matches!(form, Form::Table { .. }) {
             return Err(Fault::usage("`width` belongs to the format `table`"));
+        }
+        if self.waited.is_some() && !matches!(form, Form::Json { .. }) {
+            return Err(Fault::usage("`waited` belongs to the format `json`"));
         }
         Ok(Request::Stat { link, form })
     }

@@ -130,6 +130,9 @@ pub struct ClassStat {
     pub overlimits: Option<u64>,
     /// How long packets that left in the interval had waited.
     pub sojourn_ns: Sojourn,
+    /// How many packets waited how long since the start; only where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<Waited>,
     /// Its rate in the interval, at layer 3.
     pub rate_bit_s: u64,
     /// What kept it from sending more, in words.
@@ -166,6 +169,19 @@ pub struct Sojourn {
     pub max: u64,
 }
 
+/// How many packets waited how long. With the packets of classes below, which stay here when such a
+/// class is removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Waited {
+    /// For how long all of them together have waited, in µs.
+    pub sum_us: u64,
+    /// How many waited at most 10 µs, how many of the others at most 25 µs, then 50, 100, 250 and
+    /// 500 µs, the same in ms and once more in s up to 10 s; the last of the 20 numbers is of those
+    /// that waited longer. Times are known within 1/32.
+    pub counts: Vec<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +203,7 @@ mod tests {
             borrowed_bytes: 28,
             overlimits: None,
             sojourn_ns: Sojourn { p50: 1, p99: 2, max: 3 },
+            waited: Some(Waited { sum_us: 3, counts: vec![0, 2] }),
             rate_bit_s: 1600,
             limited_by: "its queue".into(),
             guaranteed_bit_s: None,

@@ -5,6 +5,7 @@ use altq_engine::account::{Counters, DropReason};
 use altq_engine::sketch::{Packed, Sketch};
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, SECOND};
+use altq_monitor::waited::Waited;
 
 use crate::edge::EdgeCounters;
 use crate::flows::Taken;
@@ -94,6 +95,9 @@ pub struct Totals {
     /// By class: waiting times of counts that made no snapshot, and of classes removed before these
     /// counts.
     held: Vec<Packed>,
+    /// By class: how many packets waited how long since the start, with those of classes below when
+    /// they left.
+    ages: Vec<Waited>,
     removed: Vec<ClassId>,
     /// How late timers were in these counts.
     late: Packed,
@@ -161,7 +165,11 @@ impl Totals {
         let count = counts.classes.len();
         self.before.resize(count.max(self.before.len()), (0, 0));
         self.waited.resize_with(count.max(self.waited.len()), Packed::default);
+        self.ages.resize_with(count.max(self.ages.len()), Waited::default);
         for class in counts.removed {
+            if let Some(ages) = self.ages.get_mut(class as usize) {
+                *ages = Waited::default();
+            }
             if let (Some(before), Some(waited)) =
                 (self.before.get_mut(class as usize), self.waited.get_mut(class as usize))
             {
@@ -196,6 +204,10 @@ impl Totals {
             let bits = u128::from(now.saturating_sub(before)) * 8 * u128::from(SECOND);
             bits.checked_div(time).unwrap_or(0) as u64
         };
+        for (class, ages) in classes.iter_mut().zip(&mut self.ages) {
+            ages.add(&class.sojourn);
+            class.waited = ages.clone();
+        }
         for ((class, before), borrowed) in classes.iter_mut().zip(&mut self.before).zip(borrowed) {
             let now = (class.counters.sent_bytes, class.counters.sent_wire_bytes);
             (class.rate_bit_s, class.wire_bit_s) = (rate(now.0, before.0), rate(now.1, before.1));
@@ -312,8 +324,11 @@ pub struct ClassStat {
     pub overlimits: Option<u64>,
     /// Time in the queue of packets that left since the snapshot before.
     pub sojourn: Packed,
-    /// The same since the start.
+    /// The same since the start, of classes that are there now.
     pub sojourn_total: Packed,
+    /// How many packets waited how long since the start: its own, and those that left classes below
+    /// it while they were there.
+    pub waited: Waited,
 }
 
 /// Counters of a loop: super-packets, iterations, lateness.

@@ -72,6 +72,8 @@ fn sums_hold_in_every_snapshot_of_many_classes() {
                 counters.sent_packets + counters.dropped_packets + counters.queued_packets
             );
             assert_eq!(stat.sojourn_total.count(), counters.sent_packets, "class {class}");
+            assert_eq!(stat.waited.counts().iter().sum::<u64>(), counters.sent_packets, "class {class}");
+            assert_eq!(stat.waited.sum(), stat.sojourn_total.sum(), "class {class}");
             if class > 0 {
                 let sum = &mut below[link.spec.classes[class].parent as usize];
                 sum.0 += counters.sent_packets;

@@ -59,6 +59,26 @@ impl Packed {
         self.max
     }
 
+    /// The sum of the values.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// Adds to `counts` how many values are at most the first of `bounds`, how many of the others
+    /// are at most the second, and so on; those above all bounds are not counted. Bounds ascend.
+    /// Values are known within 1/32.
+    pub fn divide(&self, bounds: &[Nanos], counts: &mut [u64]) {
+        let mut range = 0;
+        for (at, count) in &self.counts {
+            let value = middle(usize::from(*at)).min(self.max);
+            while bounds.get(range).is_some_and(|bound| *bound < value) {
+                range += 1;
+            }
+            let (Some(_), Some(counted)) = (bounds.get(range), counts.get_mut(range)) else { return };
+            *counted += u64::from(*count);
+        }
+    }
+
     /// As [`Sketch::percentile`].
     pub fn percentile(&self, per_cent: f64) -> Nanos {
         let counts = self.counts.iter().map(|(at, count)| (usize::from(*at), *count));

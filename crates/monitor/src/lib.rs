@@ -47,6 +47,7 @@ pub mod steps;
 pub mod summary;
 pub mod tree;
 pub mod view;
+pub mod waited;
 pub mod watch;
 
 pub use amount::Amount;

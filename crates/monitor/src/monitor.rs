@@ -344,6 +344,7 @@ impl Monitor {
         // have become smaller, that class was removed and made again.
         let is_anew = self.before.first().is_some_and(|old| is_less(&of(ROOT as usize), old));
         let mut points = vec![Point::default(); self.tree.len()];
+        let before = self.before.clone();
         // Each class's counters are added to it and subtracted from the class above, so what is
         // left is the class's own. Sums may wrap in between; the result is still right.
         for class in 0..points.len() {
@@ -355,6 +356,17 @@ impl Monitor {
             }
             let (new, old) = (of(class), self.before[class]);
             let old = if is_anew || is_less(&new, &old) { Counters::default() } else { old };
+            if !is_anew
+                && old == Counters::default()
+                && let Some(above) = self.tree.parent(class as ClassId).map(|above| above as usize)
+                && is_of_another(
+                    new.sent_wire_bytes,
+                    of(above).sent_wire_bytes.saturating_sub(before[above].sent_wire_bytes),
+                )
+            {
+                self.before[class] = new;
+                continue;
+            }
             let more = [
                 new.sent_packets.wrapping_sub(old.sent_packets),
                 new.sent_bytes.wrapping_sub(old.sent_bytes),
@@ -483,6 +495,16 @@ impl Monitor {
     }
 }
 
+/// Bytes that classes may have sent between the moments at which they were counted.
+const APART: u64 = 100_000;
+
+/// True if a class that has just begun is told with the counters of another one, which had its
+/// number before it: in its first second it cannot have sent more than the class above it. Both in
+/// charged bytes.
+pub fn is_of_another(sent: u64, above: u64) -> bool {
+    sent > above.saturating_add(above / 8).saturating_add(APART)
+}
+
 /// What is left of the counters of a class without those of a class below it.
 fn less(all: &Counters, below: &Counters) -> Counters {
     Counters {
@@ -541,6 +563,37 @@ mod tests {
         assert_eq!(second(&mut monitor, 0, [1005, 1005, 0, 1000]), [(1, 5), (3, 1000)]);
         monitor.set_tree(tree(2));
         assert_eq!(second(&mut monitor, 1, [1015, 5, 1010, 1010]), [(3, 10)]);
+    }
+
+    /// Class 2 is removed and another one gets its number. In the first second it is still told
+    /// with the counters of the class that is gone.
+    #[test]
+    fn a_new_class_has_nothing_of_the_one_that_had_its_number() {
+        let class = |name: &str| Class { name: name.into(), parent: ROOT, asked: None, ceiling: None };
+        let of = |mb: u64| Counters {
+            sent_packets: mb * 1000,
+            sent_bytes: mb * 1_000_000,
+            sent_wire_bytes: mb * 1_000_000,
+            ..Counters::default()
+        };
+        let tree = |name: &str| Tree::new(vec![class("link"), class("a"), class(name)]).unwrap();
+        let mut monitor = Monitor::new(tree("gone"), Limits::default(), None);
+        let second = |monitor: &mut Monitor, at: Nanos, sums: [u64; 3]| {
+            let counters = sums.map(of);
+            let (from, to) = (at * SECOND, (at + 1) * SECOND);
+            monitor.second(Second { from, to, counters: &counters, ..Second::default() });
+            let slice = monitor.history().seconds().next_back().unwrap();
+            slice.points().map(|(class, point)| (class, point.sent_packets / 1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(second(&mut monitor, 0, [3010, 10, 3000]), [(1, 10), (2, 3000)]);
+        monitor.set_tree(tree("new"));
+        // The link has sent 5 MB of a; then 4 of a and 2 of the new class.
+        assert_eq!(second(&mut monitor, 1, [3015, 15, 3000]), [(1, 5)]);
+        assert_eq!(second(&mut monitor, 2, [3021, 19, 2]), [(1, 4), (2, 2)]);
+        assert_eq!(second(&mut monitor, 3, [3031, 19, 12]), [(2, 10)]);
+        // What it really sends in its first second is its own.
+        monitor.set_tree(tree("third"));
+        assert_eq!(second(&mut monitor, 4, [3041, 19, 10]), [(2, 10)]);
     }
 
     #[test]

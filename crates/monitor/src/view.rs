@@ -173,8 +173,8 @@ impl View {
                 class.and_then(|class| class.asked).map_or(0, |rate| rate.as_bit_s())
             }
             Sort::Got => row.rates.got,
-            Sort::Borrowed => row.outside().0,
-            Sort::Lent => row.outside().1,
+            Sort::Borrowed => row.rates.borrowed,
+            Sort::Lent => row.rates.lent,
             Sort::P50 => row.delay.p50,
             Sort::P99 => row.delay.p99,
             Sort::Drops => row.total.dropped_packets,

@@ -1,11 +1,13 @@
 //! What the thread that asks altq passes to the thread that answers browsers: the latest frame, the
-//! history of each link, and the flows of classes that somebody looks at.
+//! history of each link, the flows of classes that somebody looks at, and the policy if somebody
+//! asks about packets.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::explain::Asked;
 use crate::flows::Flows;
 use crate::frame::Frame;
 use crate::history::Past;
@@ -19,6 +21,8 @@ pub struct Known {
     pub pasts: BTreeMap<String, Past>,
     /// The flows of classes that somebody looks at.
     pub flows: Flows,
+    /// The policy that runs.
+    pub policy: Asked,
 }
 
 /// The data that both threads share.

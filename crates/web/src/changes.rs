@@ -173,6 +173,7 @@ mod tests {
             since_s: 0,
             reason: reason.map(str::to_owned),
             drift: Vec::new(),
+            set_by_clients: 0,
         };
         let (shaping, bypass) = (link("shaping", None), link(BYPASS, Some("the worker was killed")));
         assert_eq!(of_state(&shaping, &shaping), None);

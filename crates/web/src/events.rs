@@ -184,6 +184,7 @@ mod tests {
             since_s: 4,
             reason: None,
             drift: Vec::new(),
+            set_by_clients: 0,
         };
         let shown = Shown {
             status,

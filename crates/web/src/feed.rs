@@ -6,18 +6,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use altq_control::change::{Entry, What};
 use altq_control::client::{Client, NoFields};
 use altq_control::document::{LinkStatus, Status};
-use altq_control::request::change::History;
+use altq_control::request::change::{History, Running as Text};
 use altq_control::{Code, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::changes::{self, MARKS, Mark};
 use crate::earlier::{self, Earlier};
+use crate::explain::Running;
 use crate::frame::{Frame, Reserved, Shown};
 use crate::history::Past;
 use crate::read;
@@ -29,6 +31,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Time between two questions for reservations, of which there may be many, and for whether links
 /// adapt.
 const LIST: Duration = Duration::from_secs(15);
+/// How far back the history of the page reaches, in ms.
+const REACH_MS: u64 = 6 * 3600 * 1000;
 /// A change of the policy is seen in the figures at most so much later or earlier, in ms, beside
 /// their interval.
 const NEAR_MS: u64 = 2000;
@@ -40,6 +44,8 @@ pub struct Feed {
     client: Option<Client>,
     /// The most bytes that all histories may take together.
     memory: usize,
+    /// Whether altq is asked how many packets waited how long.
+    waited: bool,
     watches: BTreeMap<String, Watch>,
     seq: u64,
     /// The links as they were when altq last answered.
@@ -47,6 +53,8 @@ pub struct Feed {
     /// The links of the previous frame, and whether they had figures.
     figures: Vec<(String, bool)>,
     marks: VecDeque<Mark>,
+    /// Marks of what clients have set. Subscribers may come and go all the time.
+    others: VecDeque<Mark>,
     reserved: Option<Vec<Reserved>>,
     listed: Option<Instant>,
     /// By link, whether its rate follows the line.
@@ -65,6 +73,9 @@ pub struct Feed {
 #[derive(Serialize)]
 struct Fields {
     format: &'static str,
+    /// An altq that does not know this field refuses it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    waited: bool,
 }
 
 /// The seconds that flows are of, and how many of a class are asked for.
@@ -119,17 +130,19 @@ struct Place {
 
 impl Feed {
     /// A feed that asks on this socket. The histories of all links together take at most `memory`
-    /// bytes.
-    pub fn new(socket: PathBuf, memory: usize) -> Feed {
+    /// bytes. If `waited` is true, the metrics have histograms of how long packets waited.
+    pub fn new(socket: PathBuf, memory: usize, waited: bool) -> Feed {
         Feed {
             socket,
             client: None,
             memory,
+            waited,
             watches: BTreeMap::new(),
             seq: 0,
             before: Vec::new(),
             figures: Vec::new(),
             marks: VecDeque::new(),
+            others: VecDeque::new(),
             reserved: None,
             listed: None,
             adapts: BTreeMap::new(),
@@ -185,9 +198,17 @@ impl Feed {
         if !frame.links.is_empty() {
             self.before = frame.links.iter().map(|link| link.status.clone()).collect();
         }
-        frame.marks = self.marks.iter().cloned().collect();
+        frame.marks = self.marks.iter().chain(&self.others).cloned().collect();
+        frame.marks.sort_by_key(|mark| mark.unix_ms);
         let fault = frame.fault.clone();
         board.show(frame);
+        // Afterwards, because a large policy takes a while.
+        let due = board.lock().policy.is_due(Instant::now());
+        if let Some(mut client) = self.client.take_if(|_| due)
+            && policy(&mut client, board)
+        {
+            self.client = Some(client);
+        }
         fault
     }
 
@@ -197,7 +218,13 @@ impl Feed {
             None => Client::connect(&self.socket)?,
         };
         let status: Status = read(&client.ask("status", &NoFields {})?)?;
-        let stat = client.ask("stat", &Fields { format: "json" }).and_then(|json| Ok((read::<Stat>(&json)?, json)));
+        let fields = Fields { format: "json", waited: self.waited };
+        let mut json = client.ask("stat", &fields);
+        if self.waited && json.as_ref().is_err_and(|fault| fault.code == Code::Usage) {
+            self.waited = false;
+            json = client.ask("stat", &Fields { waited: false, ..fields });
+        }
+        let stat = json.and_then(|json| Ok((read::<Stat>(&json)?, json)));
         // After the figures, so that no second between is missing.
         let mut lost = stat.as_ref().is_ok_and(|(stat, _)| !self.remember(&mut client, stat));
         // After the figures, so that no change in them is unknown.
@@ -326,9 +353,9 @@ impl Feed {
             what = None;
         }
         let mark = |what| Mark { unix_ms, link: link.name.clone(), what };
-        let said = [news.anew.then(|| "altq started anew".to_owned()), what];
-        let marks: Vec<Mark> = said.into_iter().flatten().map(mark).collect();
-        marks.into_iter().for_each(|mark| self.mark(mark));
+        let (anew, what) = (news.anew.then(|| mark("altq started anew".to_owned())), what.map(mark));
+        anew.into_iter().for_each(|mark| self.mark(mark));
+        what.into_iter().for_each(|mark| keep(&mut self.others, mark));
         Ok((news, unix_ms))
     }
 
@@ -342,19 +369,20 @@ impl Feed {
     }
 
     /// Adds marks for new changes of the policy, which is that of all links. Those of the time
-    /// before this process are not new.
+    /// before this process are marks as well, as far as the page's history reaches.
     fn say_changes(&mut self, changes: &[Entry], status: &Status) {
         let latest = changes.iter().map(|entry| entry.unix_ns).max().unwrap_or(0);
         let before = self.told;
         self.told = Some(latest.max(before.unwrap_or(0)));
-        let Some(before) = before else { return };
+        let first = before.is_none();
+        let before = before.unwrap_or_else(|| unix_ms().saturating_sub(REACH_MS).saturating_mul(1_000_000));
         for entry in changes.iter().filter(|entry| entry.unix_ns > before) {
             let (unix_ms, what) = (entry.unix_ns / 1_000_000, changes::of_entry(entry));
             for link in &status.links {
                 self.mark(Mark { unix_ms, link: link.name.clone(), what: what.clone() });
             }
             // A confirmation changes nothing.
-            if entry.what != What::Confirmed {
+            if entry.what != What::Confirmed && !first {
                 if self.changed.len() >= MARKS {
                     self.changed.pop_front();
                 }
@@ -374,11 +402,16 @@ impl Feed {
     }
 
     fn mark(&mut self, mark: Mark) {
-        if self.marks.len() >= MARKS {
-            self.marks.pop_front();
-        }
-        self.marks.push_back(mark);
+        keep(&mut self.marks, mark);
     }
+}
+
+/// Adds a mark; the oldest goes where there are too many.
+fn keep(marks: &mut VecDeque<Mark>, mark: Mark) {
+    if marks.len() >= MARKS {
+        marks.pop_front();
+    }
+    marks.push_back(mark);
 }
 
 /// Asks for the flows of classes that somebody looks at. False if the connection may be lost.
@@ -395,6 +428,22 @@ fn flows(client: &mut Client, board: &Board) -> bool {
         }
     }
     true
+}
+
+/// Asks for the policy that runs, about whose rules somebody asks. False if the connection may be
+/// lost.
+fn policy(client: &mut Client, board: &Board) -> bool {
+    let before = board.lock().policy.known();
+    let text = client.ask("policy", &NoFields {}).and_then(|json| read::<Text>(&json));
+    let failed = text.as_ref().is_err_and(|fault| fault.code == Code::Failed);
+    let said = match (text, before) {
+        (Ok(text), Some(Ok(before))) if before.is(&text) => Ok(before),
+        // A large policy takes a while: nobody has to wait for the lock meanwhile.
+        (Ok(text), _) => Running::new(text).map(Arc::new),
+        (Err(fault), _) => Err(fault.to_string()),
+    };
+    board.lock().policy.say(said);
+    !failed
 }
 
 fn counted(place: Place) -> Reserved {

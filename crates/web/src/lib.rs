@@ -5,16 +5,18 @@
 //!                                                    |
 //!  control socket ──► feed ──► stat ──► watch ──► frame ──► events ───┐
 //!  (status, stat,                         │          └────► metrics ──┼──► server ──► browsers,
-//!   top, past)                            ├──► past ───────► history ─┤               collectors
-//!                                         └──► flows ─────────────────┘
+//!   top, past,                            ├──► past ───────► history ─┤               collectors
+//!   policy)                               ├──► flows ─────────────────┤
+//!                                         └──► explain ───────────────┘
 //! ```
 //!
 //! It is a client of the control socket (docs/control.md) and only sends requests that everybody
 //! may send. So nothing that happens here affects the process that shapes. [`feed`] has the clock
 //! and the socket, [`server`] the browsers; everything between them is without clock and I/O.
 //!
-//! docs/web.md describes the paths and their documents. Flows of a class ([`flows`]) are no part of
-//! a frame: altq is asked for them only while somebody looks at that class.
+//! docs/web.md describes the paths and their documents. Flows of a class ([`flows`]) and the policy
+//! ([`explain`]) are no part of a frame: altq is asked for them only while somebody looks at that
+//! class, or asks about packets.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,7 @@ pub mod board;
 pub mod changes;
 pub mod earlier;
 pub mod events;
+pub mod explain;
 pub mod feed;
 pub mod flows;
 pub mod frame;

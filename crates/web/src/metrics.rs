@@ -7,8 +7,9 @@
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
-use altq_control::document::{BLOCKED, BYPASS};
+use altq_control::document::{BLOCKED, BYPASS, KERNEL};
 use altq_engine::units::Nanos;
+use altq_monitor::waited::BOUNDS;
 
 use crate::frame::Frame;
 use crate::stat::{Class, Link};
@@ -50,6 +51,7 @@ enum Kind {
     Gauge,
     Info,
     Summary,
+    Histogram,
 }
 
 /// Writes families.
@@ -64,6 +66,8 @@ enum Number {
     Whole(u64),
     /// Nanoseconds, which are written as seconds.
     Time(Nanos),
+    /// Microseconds, which are written as seconds.
+    Micros(u64),
     /// Bits, which are written as bytes.
     Bits(u64),
 }
@@ -73,6 +77,7 @@ impl fmt::Display for Number {
         match *self {
             Number::Whole(number) => write!(f, "{number}"),
             Number::Time(time) => write!(f, "{}.{:09}", time / 1_000_000_000, time % 1_000_000_000),
+            Number::Micros(time) => write!(f, "{}.{:06}", time / 1_000_000, time % 1_000_000),
             // An eighth has at most three decimals.
             Number::Bits(bits) if bits.is_multiple_of(8) => write!(f, "{}", bits / 8),
             Number::Bits(bits) => write!(f, "{}.{:03}", bits / 8, bits % 8 * 125),
@@ -88,6 +93,7 @@ impl Writer {
             (Form::Text, Kind::Counter) => (format!("{name}_total"), "counter"),
             (_, Kind::Gauge) => (name.to_owned(), "gauge"),
             (_, Kind::Summary) => (name.to_owned(), "summary"),
+            (_, Kind::Histogram) => (name.to_owned(), "histogram"),
             (Form::OpenMetrics, Kind::Info) => (name.to_owned(), "info"),
             // The older format does not have this kind: it is written as a gauge that is always 1.
             (Form::Text, Kind::Info) => (format!("{name}_info"), "gauge"),
@@ -126,6 +132,8 @@ struct Row<'a> {
     class: &'a Class,
     labels: String,
     leaf: bool,
+    /// False where the kernel shapes, which does not tell how long packets waited.
+    timed: bool,
 }
 
 /// The classes of all links. If two classes of a link have the same name, only the first one is
@@ -138,7 +146,8 @@ fn rows(links: &[Link]) -> Vec<Row<'_>> {
         let of_link = escaped(&link.name);
         for class in link.classes.iter().filter(|class| seen.insert(class.name.as_str())) {
             let labels = format!("link=\"{of_link}\",class=\"{}\"", escaped(&class.name));
-            rows.push(Row { class, labels, leaf: !parents.contains(class.name.as_str()) });
+            let (leaf, timed) = (!parents.contains(class.name.as_str()), link.path != KERNEL);
+            rows.push(Row { class, labels, leaf, timed });
         }
     }
     rows
@@ -173,6 +182,7 @@ pub fn text(frame: &Frame, form: Form) -> String {
         let rows = rows(&stat.links);
         counters(&mut writer, &rows);
         gauges(&mut writer, &rows);
+        waits(&mut writer, &rows);
         promises(&mut writer, &rows);
     }
     writer.out.push_str("# EOF\n");
@@ -191,10 +201,17 @@ fn status(writer: &mut Writer, frame: &Frame) {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
         writer.sample("altq_blocked_active", labels, Number::Whole(u64::from(link.state == BLOCKED)));
     }
-    writer.family("altq_config_drift", Kind::Gauge, "", "In how many places the kernel shows other settings.");
+    writer.family(
+        "altq_config_drift",
+        Kind::Gauge,
+        "",
+        "In how many places the link differs from its policy, but for what clients have set.",
+    );
     for link in &status.links {
         let labels = format!("{{link=\"{}\"}}", escaped(&link.name));
-        writer.sample("altq_config_drift", labels, Number::Whole(link.drift.len() as u64));
+        // What clients set is meant to be so.
+        let drift = link.drift.len().saturating_sub(link.set_by_clients);
+        writer.sample("altq_config_drift", labels, Number::Whole(drift as u64));
     }
     let name = "altq_link_adapts";
     writer.family(name, Kind::Gauge, "", "1 if the rate of the link follows the line, and so do its guarantees.");
@@ -298,14 +315,45 @@ fn gauges(writer: &mut Writer, rows: &[Row<'_>]) {
             ("altq_class_backlog_packets", "", "Packets that wait.", |class| whole(class.backlog_packets)),
         ],
     );
-    let name = "altq_class_sojourn_seconds";
+}
+
+/// [`BOUNDS`] as label values in seconds, written as OpenMetrics writes them.
+const UP_TO: [&str; BOUNDS.len()] = [
+    "1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05",
+    "0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0",
+];
+
+/// How long packets waited.
+fn waits(writer: &mut Writer, rows: &[Row<'_>]) {
+    let rows = || rows.iter().filter(|row| row.timed);
+    let name = "altq_class_sojourn_recent_seconds";
     let help = "How long packets waited in altq's latest interval; quantile 1 is the longest.";
     writer.family(name, Kind::Summary, "seconds", help);
-    for row in rows {
+    for row in rows() {
         let times = row.class.sojourn_ns;
         for (quantile, time) in [("0.5", times.p50), ("0.99", times.p99), ("1.0", times.max)] {
             writer.sample(name, format_args!("{{{},quantile=\"{quantile}\"}}", row.labels), Number::Time(time));
         }
+    }
+    let name = "altq_class_sojourn_seconds";
+    writer.family(name, Kind::Histogram, "seconds", "How long packets waited since the start, within 1/32.");
+    for row in rows() {
+        let Some(waited) = row.class.waited.as_ref().filter(|waited| waited.counts.len() > BOUNDS.len()) else {
+            continue;
+        };
+        let labels = &row.labels;
+        let mut sum = 0u64;
+        for (bound, count) in UP_TO.into_iter().chain(["+Inf"]).zip(&waited.counts) {
+            sum = sum.saturating_add(*count);
+            writer.sample(
+                format_args!("{name}_bucket"),
+                format_args!("{{{labels},le=\"{bound}\"}}"),
+                Number::Whole(sum),
+            );
+        }
+        let seconds = Number::Micros(waited.sum_us);
+        writer.sample(format_args!("{name}_sum"), format_args!("{{{labels}}}"), seconds);
+        writer.sample(format_args!("{name}_count"), format_args!("{{{labels}}}"), Number::Whole(sum));
     }
 }
 
@@ -352,7 +400,7 @@ mod tests {
 
     use super::*;
     use crate::frame::Reserved;
-    use crate::stat::{Bound, Device, Sojourn, Stat, Work};
+    use crate::stat::{Bound, Device, Sojourn, Stat, Waited, Work};
 
     fn frame() -> Frame {
         let link = Class {
@@ -372,6 +420,7 @@ mod tests {
             backlog_bytes: 9,
             overlimits: Some(4),
             sojourn_ns: Sojourn { p50: 1, p99: 2_500_000_000, max: 3_000_000_001 },
+            waited: Some(Waited { sum_us: 5_500_001, counts: [vec![1], vec![0; 17], vec![1, 1]].concat() }),
             ceiling_bit_s: Some(8000),
             scheduler: Some("s".to_owned()),
             delay_bound_ns: Bound { conforming: Some(1), queue_full: Some(7_000_000) },
@@ -392,6 +441,7 @@ mod tests {
             since_s: 1,
             reason: None,
             drift: drift.iter().map(|what| (*what).to_owned()).collect(),
+            set_by_clients: 0,
         };
         let links = vec![status("wan", "bypass", &[]), status("k", "kernel", &["one", "two"])];
         Frame {
@@ -416,7 +466,8 @@ mod tests {
             "# TYPE altq_class_bytes counter",
             "# UNIT altq_class_bytes bytes",
             "# TYPE altq_class info",
-            "# TYPE altq_class_sojourn_seconds summary",
+            "# TYPE altq_class_sojourn_recent_seconds summary",
+            "# TYPE altq_class_sojourn_seconds histogram",
             "altq_control_up 1",
             r#"altq_bypass_active{link="wan"} 1"#,
             r#"altq_bypass_active{link="k"} 0"#,
@@ -435,8 +486,14 @@ mod tests {
             r#"altq_class_wire_bytes_total{link="wan",class="a\"b\\\n"} 338"#,
             r#"altq_class_drops_total{link="wan",class="a\"b\\\n",reason="early"} 2"#,
             r#"altq_class_overlimits_total{link="wan",class="a\"b\\\n"} 4"#,
-            r#"altq_class_sojourn_seconds{link="wan",class="a\"b\\\n",quantile="0.99"} 2.500000000"#,
-            r#"altq_class_sojourn_seconds{link="wan",class="a\"b\\\n",quantile="1.0"} 3.000000001"#,
+            r#"altq_class_sojourn_recent_seconds{link="wan",class="a\"b\\\n",quantile="0.99"} 2.500000000"#,
+            r#"altq_class_sojourn_recent_seconds{link="wan",class="a\"b\\\n",quantile="1.0"} 3.000000001"#,
+            r#"altq_class_sojourn_seconds_bucket{link="wan",class="a\"b\\\n",le="1e-05"} 1"#,
+            r#"altq_class_sojourn_seconds_bucket{link="wan",class="a\"b\\\n",le="5.0"} 1"#,
+            r#"altq_class_sojourn_seconds_bucket{link="wan",class="a\"b\\\n",le="10.0"} 2"#,
+            r#"altq_class_sojourn_seconds_bucket{link="wan",class="a\"b\\\n",le="+Inf"} 3"#,
+            r#"altq_class_sojourn_seconds_sum{link="wan",class="a\"b\\\n"} 5.500001"#,
+            r#"altq_class_sojourn_seconds_count{link="wan",class="a\"b\\\n"} 3"#,
             r#"altq_class_guarantee_bytes_per_second{link="wan",class="wan"} 125.125"#,
             r#"altq_class_ceiling_bytes_per_second{link="wan",class="a\"b\\\n"} 1000"#,
             r#"altq_class_delay_bound_seconds{link="wan",class="a\"b\\\n"} 0.007000000"#,
@@ -446,11 +503,21 @@ mod tests {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("\n# EOF\n"));
+        assert_eq!(UP_TO.map(|bound| (bound.parse::<f64>().unwrap() * 1e9).round() as Nanos), BOUNDS);
         // Unknown figures are left out, and no time series appears twice.
         assert!(!text.contains(r#"altq_class_wire_bytes_total{link="wan",class="wan"}"#), "{text}");
+        assert!(!text.contains(r#"altq_class_sojourn_seconds_count{link="wan",class="wan"}"#), "{text}");
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let series: HashSet<&str> = samples.iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
         assert_eq!(series.len(), samples.len());
+    }
+
+    #[test]
+    fn where_the_kernel_shapes_no_waits_are_told() {
+        let mut frame = frame();
+        frame.stat.as_mut().unwrap().links[0].path = KERNEL.to_owned();
+        let text = text(&frame, Form::OpenMetrics);
+        assert!(text.contains("\naltq_class_bytes_total{") && !text.contains("\naltq_class_sojourn"), "{text}");
     }
 
     #[test]

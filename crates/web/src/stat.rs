@@ -20,6 +20,9 @@ pub struct Stat {
 pub struct Link {
     /// Its name.
     pub name: String,
+    /// What executes it: `nfqueue`, `bridge` or `kernel`.
+    #[serde(default)]
+    pub path: String,
     /// When its counters were read, on the loop's clock (CLOCK_MONOTONIC).
     pub at_ns: Nanos,
     /// The time since they were read before.
@@ -98,6 +101,9 @@ pub struct Class {
     pub overlimits: Option<u64>,
     /// How long packets waited in the latest interval.
     pub sojourn_ns: Sojourn,
+    /// How many packets waited how long since the start, if altq was asked for that and knows it.
+    #[serde(default)]
+    pub waited: Option<Waited>,
     /// Its rate in the latest interval.
     pub rate_bit_s: u64,
     /// What kept it from sending more.
@@ -125,6 +131,15 @@ pub struct Sojourn {
     pub p99: Nanos,
     /// The longest.
     pub max: Nanos,
+}
+
+/// How many packets waited how long.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Waited {
+    /// For how long all of them together have waited, in µs.
+    pub sum_us: u64,
+    /// By range of [`BOUNDS`](altq_monitor::waited::BOUNDS), how many.
+    pub counts: Vec<u64>,
 }
 
 /// The longest that packets may wait; `None` if nothing is promised.

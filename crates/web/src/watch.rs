@@ -8,6 +8,7 @@ use altq_engine::units::{Nanos, SECOND};
 use altq_monitor::frame::rate;
 use altq_monitor::history::Point;
 use altq_monitor::ledger::settle;
+use altq_monitor::monitor::is_of_another;
 use altq_monitor::tree::TreeError;
 
 use crate::frame::{Classes, More, Row};
@@ -18,7 +19,7 @@ use crate::stat::{self, Class};
 const HOLE: Nanos = 60 * SECOND;
 
 /// What a class has done since the start.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     received_bytes: u64,
     sent_packets: u64,
@@ -156,10 +157,18 @@ impl Watch {
         let before = if same { std::mem::take(&mut self.counts) } else { self.before(&classes) };
         let is_anew = |at: usize| counts[at].is_less(&before[at]);
         let anew = is_anew(ROOT as usize);
-        let more: Vec<Counts> = (0..counts.len())
+        let mut more: Vec<Counts> = (0..counts.len())
             // Counters of a class that was removed and made again have begun anew.
             .map(|at| if anew || is_anew(at) { counts[at] } else { counts[at].zip(before[at], u64::saturating_sub) })
             .collect();
+        // A class that is new here may still be told with the counters of another one.
+        let above = |at: usize| classes.tree.parent(at as ClassId).map(|above| more[above as usize].wire_bytes);
+        let others = |at: &usize| {
+            before[*at] == Counts::default()
+                && above(*at).is_some_and(|above| is_of_another(more[*at].wire_bytes, above))
+        };
+        let others: Vec<usize> = (1..if anew { 1 } else { counts.len() }).filter(others).collect();
+        others.into_iter().for_each(|at| more[at] = Counts::default());
         let time = link.at_ns.saturating_sub(self.at);
         let (points, rows) = figures(&classes, link, &more, time);
         let changed = (0..).zip(rows.iter()).filter(|(at, row)| self.rows.get(*at as usize) != Some(*row));

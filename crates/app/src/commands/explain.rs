@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use altq_config::diagnostic::Sources;
-use altq_config::explain::{Explained, Explainer, Place};
+use altq_config::explain::{Explained, Explainer, Place, Rules};
 use altq_config::{Link, Packet, Policy};
 
 #[cfg(feature = "experiments")]
@@ -67,14 +67,15 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
-    let explainer = Explainer::new(&policy.sources, link);
+    let rules = Rules::new(link);
+    let explainer = Explainer::new(&policy.sources, link, &rules);
     match packet {
         Some(packet) => {
-            let missing = packet.missing(link);
-            if !missing.is_empty() {
-                eprintln!("altq explain: rules look at more than the packet says; taken are: {}", missing.join(", "));
+            let explained = explainer.packet(&packet);
+            if !explained.assumed.is_empty() {
+                let assumed = explained.assumed.join(", ");
+                eprintln!("altq explain: rules look at more than the packet says; taken are: {assumed}");
             }
-            let explained = explainer.packet(&packet.key(link));
             if args.json {
                 output::print_json(&explained)?;
             } else {

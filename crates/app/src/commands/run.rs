@@ -546,7 +546,7 @@ fn show(args: &Args, live: &Live, running: &Running, hangup: &Hangup, wire: Opti
         news = 0;
         let shown: Vec<_> = shown.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         if args.json {
-            let mut counted = stat::of(&shown);
+            let mut counted = stat::of(&shown, false);
             live.mark(&mut counted);
             let mut line = serde_json::to_vec(&counted).map_err(io::Error::from)?;
             line.push(b'\n');

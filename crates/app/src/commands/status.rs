@@ -70,6 +70,7 @@ mod tests {
             since_s: 3725,
             reason: reason.map(str::to_owned),
             drift,
+            set_by_clients: 0,
         };
         assert_eq!(line(&link("shaping", None, Vec::new())), "link up: shaping since 1 h 2 min by nfqueue\n");
         let bypass = link("bypass", Some("the worker was killed"), vec!["no rules".to_owned()]);

@@ -27,9 +27,12 @@ pub struct Args {
     /// A further name of this server, in addition to `localhost` and its address
     #[arg(long = "host", value_name = "NAME", value_parser = name)]
     hosts: Vec<String>,
-    /// Shows no flows, which have addresses
+    /// Shows no flows, which have addresses, and no rules, which have them as well
     #[arg(long)]
     no_flows: bool,
+    /// Leaves histograms of how long packets waited out of the metrics: 22 series for each class
+    #[arg(long)]
+    no_histograms: bool,
     /// Memory for the history, such as 64Mbytes
     #[arg(long, value_name = "SIZE", default_value = "64Mbytes", value_parser = memory)]
     history: usize,
@@ -75,10 +78,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let site = Site::new(board.clone(), Hosts::new(&args.hosts));
     let site = if args.no_flows { site.without_flows() } else { site };
     let mut server = Server::new(listener, site, woken, Limits::default()).context("the listening socket")?;
-    let mut feed = Feed::new(path.clone(), args.history);
+    let mut feed = Feed::new(path.clone(), args.history, !args.no_histograms);
     eprintln!("altq web: http://{address}/ shows what the altq at {} does", path.display());
     if !address.ip().is_loopback() {
-        let flows = if args.no_flows { "" } else { ", and addresses of flows (--no-flows)" };
+        let flows = if args.no_flows { "" } else { ", and addresses of flows and in rules (--no-flows)" };
         eprintln!("altq web: whoever reaches {address} can read all names and counters{flows}; there is no login");
     }
     // altq is asked once before clients are answered. If it does not run yet, it is asked again

@@ -37,6 +37,17 @@ impl Drop for Folder {
     }
 }
 
+/// The policy of the classes of [`usual`].
+const POLICY: &str = "link wan {
+    rate 100Mbit/s  scheduler cbq
+    class agency { rate 50Mbit/s  borrow
+        class web  { rate 30Mbit/s  borrow }
+        class bulk { rate 20Mbit/s  borrow  default }
+    }
+    match dport 80,443 -> web
+}
+";
+
 /// What the control socket answers: to `status`, to `stat` (an error if there is none), and to
 /// other requests by their names. A name with `:N` is that of a request with `after_ns` N. An
 /// answer with `fault` is that error. Where nothing is chosen, the policy was never changed, the
@@ -80,6 +91,8 @@ fn answer(stream: UnixStream, answers: &Mutex<Answers>) {
                     "history" => json!({ "schema": "altq.history/1", "changes": [] }),
                     "top" => json!({ "schema": "altq.top/1", "links": [{ "name": "wan", "adapts": false }] }),
                     "past" => json!({ "schema": "altq.past/1", "classes": [], "slices": [], "next_ns": null }),
+                    "policy" => json!({ "schema": "altq.policy/1", "language": "native", "text": POLICY,
+                        "file": "/etc/altq/wan.altq", "file_hash": null, "put_together": false }),
                     name => panic!("a client asks for {name}"),
                 }))
             }
@@ -109,13 +122,15 @@ pub fn status(state: &str, reason: Option<&str>) -> Value {
 /// The document of a link `wan` of 100 Mbit/s with these classes: name, parent, guarantee in bit/s,
 /// and bytes sent since the start. The link has sent what its classes have.
 pub fn stat(at_s: u64, classes: &[(&str, &str, u64, u64)]) -> Value {
+    let counts = [vec![0; 9], vec![90, 10], vec![0; 9]].concat();
     let one = |(name, parent, asked, sent): &(&str, &str, u64, u64)| {
         json!({ "name": name, "parent": if parent.is_empty() { Value::Null } else { json!(parent) },
             "received_packets": sent / 1000 + 3, "received_bytes": sent + 3000,
             "sent_packets": sent / 1000, "sent_bytes": sent, "sent_wire_bytes": sent + sent / 1000 * 38,
             "dropped": { "queue_full": 2, "early": sent / 100_000 }, "marked_packets": 1,
             "backlog_packets": 1, "backlog_bytes": 1000, "borrowed_bytes": sent / 10, "overlimits": null,
-            "sojourn_ns": { "p50": 1_500_000, "p99": 12_000_000, "max": 15_000_001 }, "rate_bit_s": 0,
+            "sojourn_ns": { "p50": 1_500_000, "p99": 12_000_000, "max": 15_000_001 },
+            "waited": { "sum_us": 600_000, "counts": counts }, "rate_bit_s": 0,
             "limited_by": "link", "guaranteed_bit_s": asked, "ceiling_bit_s": 100_000_000, "scheduler": "cbq",
             "delay_bound_ns": { "conforming": 1_000_000, "queue_full": 40_000_000 } })
     };

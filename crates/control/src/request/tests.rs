@@ -20,7 +20,8 @@ fn requests_are_read() {
     let asked = read(br#"{"v":1,"id":18446744073709551615,"op":"status"}"#).unwrap();
     assert_eq!(asked, Asked { id: Some(u64::MAX), request: Request::Status });
     let stat = |form| Request::Stat { link: None, form };
-    assert_eq!(reads(r#"{"op":"stat"}"#), stat(Form::Json));
+    assert_eq!(reads(r#"{"op":"stat"}"#), stat(Form::Json { waited: false }));
+    assert_eq!(reads(r#"{"op":"stat","waited":true}"#), stat(Form::Json { waited: true }));
     assert_eq!(reads(r#"{"op":"stat","format":"table","width":80}"#), stat(Form::Table { width: Some(80) }));
     assert_eq!(reads(r#"{"op":"stat","format":"tc-names"}"#), stat(Form::Tool("tc-names".into())));
     assert_eq!(
@@ -91,6 +92,7 @@ fn what_is_no_request_says_why() {
         (r#"{"op":"status","more":1}"#, "unknown field `more`"),
         (r#"{"op":"stat","format":"tc","format":"tc"}"#, "duplicate field"),
         (r#"{"op":"stat","width":80}"#, "belongs to the format"),
+        (r#"{"op":"stat","format":"table","waited":true}"#, "belongs to the format"),
         (r#"{"op":"stat","link":""}"#, "no name of a link"),
         (r#"{"op":"link.set","link":"wan"}"#, "missing field `rate_bit_s`"),
         (r#"{"op":"link.set","link":"wan","rate_bit_s":0}"#, "at least 1 bit/s"),
@@ -132,6 +134,7 @@ fn what_is_no_request_says_why() {
 fn what_changes_something_needs_the_right_to() {
     assert_eq!(reads(r#"{"op":"status"}"#).needs(), Right::Read);
     assert_eq!(reads(r#"{"op":"subscriber.list"}"#).needs(), Right::Read);
+    assert_eq!(reads(r#"{"op":"policy"}"#).needs(), Right::Read);
     assert_eq!(reads(r#"{"op":"link.set","link":"l","rate_bit_s":1}"#).needs(), Right::Write);
     assert_eq!(reads(r#"{"op":"subscriber.del","ids":["a"]}"#).needs(), Right::Write);
     assert_eq!(reads(r#"{"op":"subscriber.del","ids":["a"],"addr":"::1"}"#).needs(), Right::Write);

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::board::Board;
 use crate::events::Cut;
+use crate::explain::Refused;
 use crate::feed::unix_ms;
 use crate::frame::Frame;
 use crate::http::response::JSON;
@@ -74,9 +75,10 @@ impl Site {
             "/stat.json" => self.stat(),
             "/history.json" => self.history(request),
             "/flows.json" => self.flows(request),
+            "/explain.json" => self.explain(request),
             "/metrics" => self.metrics(request),
             _ => {
-                let why = "there is /, /events, /stat.json, /history.json, /flows.json and /metrics";
+                let why = "there is /, /events, /stat.json, /history.json, /flows.json, /explain.json and /metrics";
                 Response::error(Status::NotFound, why)
             }
         })
@@ -132,6 +134,39 @@ impl Site {
             Some(Ok(json)) => Response::ok(JSON, json),
             Some(Err(why)) => Response::error(Status::Unavailable, &why),
             None => Response::error(Status::Unavailable, "altq is asked for them; ask again in a second"),
+        }
+    }
+
+    /// Which class a packet gets, and why.
+    fn explain(&self, request: &Request) -> Response {
+        if !self.flows {
+            let why = "rules have addresses, and nobody sees any here: altq web runs with --no-flows";
+            return Response::error(Status::NotFound, why);
+        }
+        let frame = self.frame();
+        if let Some(late) = late(&frame) {
+            return late;
+        }
+        if let Some(fault) = &frame.fault {
+            return Response::error(Status::Unavailable, &fault.to_string());
+        }
+        let Some(packet) = request.value("packet") else {
+            return Response::error(Status::Bad, "packet= is missing: src=10.1.2.3 dst=192.0.2.1 proto=tcp dport=80");
+        };
+        // Not under the lock: classes and rules may be many.
+        let known = self.board.lock().policy.policy(Instant::now());
+        let running = match known {
+            Some(Ok(running)) => running,
+            Some(Err(why)) => return Response::error(Status::Unavailable, &why),
+            None => {
+                let why = "altq is asked for its policy; ask again in a second";
+                return Response::error(Status::Unavailable, why);
+            }
+        };
+        match running.explain(request.value("link").as_deref(), &packet) {
+            Ok(json) => Response::ok(JSON, json.into()),
+            Err(Refused::Wrong(why)) => Response::error(Status::Bad, &why),
+            Err(Refused::NoLink) => Response::error(Status::NotFound, "the policy has no link of this name"),
         }
     }
 

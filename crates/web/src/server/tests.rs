@@ -57,6 +57,7 @@ impl Running {
             since_s: 1,
             reason: None,
             drift: Vec::new(),
+            set_by_clients: 0,
         };
         let link = Shown {
             status,

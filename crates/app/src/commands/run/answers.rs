@@ -37,8 +37,9 @@ pub struct Answers {
     live: Arc<Live>,
     /// The connection to the supervisor, if there is one. It is sent all changes.
     wire: Option<Wire>,
-    /// The latest document about counters, which is used again for the same request.
-    latest: Option<Latest>,
+    /// The latest documents about counters, which are used again for the same requests: `altq web`
+    /// asks for more than others.
+    latest: [Option<Latest>; 2],
     /// When the kernel's qdiscs were compared last, and the differences by link.
     looked: Option<(Instant, BTreeMap<String, Vec<String>>)>,
     taps: Taps,
@@ -54,7 +55,7 @@ struct Latest {
 impl Answers {
     /// Answers about these links.
     pub fn new(live: Arc<Live>, wire: Option<Wire>) -> Answers {
-        Answers { live, wire, latest: None, looked: None, taps: Taps::default() }
+        Answers { live, wire, latest: [None, None], looked: None, taps: Taps::default() }
     }
 
     /// Reports a change that was made to the supervisor.
@@ -91,14 +92,16 @@ impl Answers {
             let mut drift = looked.and_then(|found| found.get(name)).cloned().unwrap_or_default();
             drift.extend(self.live.seen(name, &live.course));
             drift.extend(differ.get(name).into_iter().flatten().cloned());
-            drift.extend(live.set_beside(name));
+            let beside = live.set_beside(name);
+            let set_by_clients = beside.len();
+            drift.extend(beside);
             let name = name.to_owned();
             Some(match self.live.unshaped(&name) {
                 Some(found) => {
                     let (state, since_s) = (BYPASS.to_owned(), found.since.elapsed().as_secs());
-                    LinkStatus { name, path, state, since_s, reason: Some(found.reason), drift }
+                    LinkStatus { name, path, state, since_s, reason: Some(found.reason), drift, set_by_clients }
                 }
-                None => LinkStatus { name, path, state, since_s, reason: None, drift },
+                None => LinkStatus { name, path, state, since_s, reason: None, drift, set_by_clients },
             })
         };
         let mut status = Status::of(live.names().into_iter().filter_map(link).collect());
@@ -109,7 +112,8 @@ impl Answers {
     fn stat(&mut self, link: Option<String>, form: Form) -> Result<Body, Fault> {
         let of = self.shown(link.as_deref())?;
         let same = |a: &Shown, b: &Shown| Arc::ptr_eq(&a.0, &b.0) && Arc::ptr_eq(&a.1, &b.1);
-        if let Some(latest) = &self.latest
+        let slot = usize::from(form == Form::Json { waited: true });
+        if let Some(latest) = &self.latest[slot]
             && (&latest.link, &latest.form) == (&link, &form)
             && latest.of.len() == of.len()
             && latest.of.iter().zip(&of).all(|(a, b)| same(a, b))
@@ -117,11 +121,11 @@ impl Answers {
             return Ok(latest.body.clone());
         }
         // Unless a client still waits for it, the next document takes its place in memory.
-        let old = self.latest.take().map(|latest| latest.body);
+        let old = self.latest[slot].take().map(|latest| latest.body);
         let links: Vec<_> = of.iter().map(|(shaped, snapshot)| (&**shaped, &**snapshot)).collect();
         let made = match &form {
-            Form::Json => {
-                let mut counted = stat::of(&links);
+            Form::Json { waited } => {
+                let mut counted = stat::of(&links, *waited);
                 self.live.mark(&mut counted);
                 document_over(old, &counted)?
             }
@@ -132,7 +136,7 @@ impl Answers {
             }
             Form::Tool(format) => document(&self.as_tool(format, &of)?)?,
         };
-        self.latest = Some(Latest { link, form, of, body: made.clone() });
+        self.latest[slot] = Some(Latest { link, form, of, body: made.clone() });
         Ok(made)
     }
 

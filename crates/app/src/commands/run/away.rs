@@ -103,7 +103,7 @@ impl Service for AwayAnswers {
                 By::Nfqueue | By::Bridge => (BYPASS, Some(reason.clone())),
             };
             let (name, path, state) = (name.clone(), by.name().to_owned(), state.to_owned());
-            LinkStatus { name, path, state, since_s, reason, drift: Vec::new() }
+            LinkStatus { name, path, state, since_s, reason, drift: Vec::new(), set_by_clients: 0 }
         };
         let mut status = Status::of(self.names.iter().map(link).collect());
         // When its time is over, it is taken back at once.

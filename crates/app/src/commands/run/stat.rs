@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use altq_config::{LimitedBy, Link, Path, Used};
 use altq_control::document::{KERNEL, SHAPING};
-use altq_control::stat::{Bound, ClassStat, DeviceStat, LinkStat, LoopStat, SCHEMA, Sojourn, Stat};
+use altq_control::stat::{Bound, ClassStat, DeviceStat, LinkStat, LoopStat, SCHEMA, Sojourn, Stat, Waited};
 use altq_dataplane::stats::{ClassStat as Kept, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,22 +19,24 @@ pub struct Classes<'a> {
     shaped: &'a Shaped,
     snapshot: &'a Snapshot,
     limits: Vec<LimitedBy>,
+    waited: bool,
 }
 
 impl Serialize for Classes<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let all = 0..self.shaped.link.classes.len();
-        to.collect_seq(all.filter_map(|class| of_class(self.shaped, self.snapshot, &self.limits, class)))
+        to.collect_seq(all.filter_map(|class| self.of_class(class)))
     }
 }
 
 /// The state of these links. Rates and sojourn times are those of the last interval, counters those
-/// since the start.
-pub fn of<'a>(links: &[(&'a Shaped, &'a Snapshot)]) -> Stat<Classes<'a>> {
-    Stat { schema: SCHEMA.into(), links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
+/// since the start. If `waited` is true, also how many packets waited how long.
+pub fn of<'a>(links: &[(&'a Shaped, &'a Snapshot)], waited: bool) -> Stat<Classes<'a>> {
+    let links = links.iter().map(|(link, snapshot)| of_link(link, snapshot, waited));
+    Stat { schema: SCHEMA.into(), links: links.collect() }
 }
 
-fn of_link<'a>(shaped: &'a Shaped, snapshot: &'a Snapshot) -> LinkStat<Classes<'a>> {
+fn of_link<'a>(shaped: &'a Shaped, snapshot: &'a Snapshot, waited: bool) -> LinkStat<Classes<'a>> {
     let link = &shaped.link;
     let (edge, work) = (&snapshot.edge, &snapshot.work);
     let used = |stat: &Kept| Used { waits: stat.counters.queued_packets > 1, wire_bit_s: stat.wire_bit_s };
@@ -70,7 +72,7 @@ fn of_link<'a>(shaped: &'a Shaped, snapshot: &'a Snapshot) -> LinkStat<Classes<'
             receive_calls: work.receives,
             send_calls: work.sends,
         },
-        classes: Classes { shaped, snapshot, limits },
+        classes: Classes { shaped, snapshot, limits, waited },
     }
 }
 
@@ -84,44 +86,53 @@ pub fn state(link: &Link) -> &'static str {
     if link.path() == Some(Path::Kernel) { KERNEL } else { SHAPING }
 }
 
-fn of_class(shaped: &Shaped, snapshot: &Snapshot, limits: &[LimitedBy], class: usize) -> Option<ClassStat> {
-    let link = &shaped.link;
-    // A number without a class has no name.
-    let name = link.classes.get(class).map(|class| class.name.clone()).filter(|name| !name.is_empty())?;
-    let stat = snapshot.classes.get(class)?;
-    let counters = &stat.counters;
-    let mut dropped: BTreeMap<Cow<'static, str>, u64> =
-        stat.dropped.iter().map(|(reason, n)| (reason.name().into(), *n)).collect();
-    if class == ROOT as usize && snapshot.unclassified.0 > 0 {
-        *dropped.entry("no_class".into()).or_default() += snapshot.unclassified.0;
+impl Classes<'_> {
+    /// What a class has done; none for a number without a class.
+    fn of_class(&self, class: usize) -> Option<ClassStat> {
+        let Classes { shaped, snapshot, limits, waited } = self;
+        let link = &shaped.link;
+        // A number without a class has no name.
+        let name = link.classes.get(class).map(|class| class.name.clone()).filter(|name| !name.is_empty())?;
+        let stat = snapshot.classes.get(class)?;
+        let counters = &stat.counters;
+        let mut dropped: BTreeMap<Cow<'static, str>, u64> =
+            stat.dropped.iter().map(|(reason, n)| (reason.name().into(), *n)).collect();
+        if class == ROOT as usize && snapshot.unclassified.0 > 0 {
+            *dropped.entry("no_class".into()).or_default() += snapshot.unclassified.0;
+        }
+        let waits = shaped.waits.get(class).copied().unwrap_or_default();
+        Some(ClassStat {
+            name,
+            parent: parent(link, class).and_then(|parent| Some(link.classes.get(parent)?.name.clone())),
+            received_packets: counters.received_packets(),
+            received_bytes: counters.received_bytes(),
+            sent_packets: counters.sent_packets,
+            sent_bytes: counters.sent_bytes,
+            sent_wire_bytes: counters.sent_wire_bytes,
+            dropped,
+            marked_packets: counters.marked_packets,
+            backlog_packets: counters.queued_packets,
+            backlog_bytes: counters.queued_bytes,
+            borrowed_bytes: counters.borrowed_bytes,
+            overlimits: stat.overlimits,
+            sojourn_ns: Sojourn {
+                p50: stat.sojourn.percentile(50.0),
+                p99: stat.sojourn.percentile(99.0),
+                max: stat.sojourn.max(),
+            },
+            // The kernel does not tell.
+            waited: (*waited && link.path() != Some(Path::Kernel)).then(|| Waited {
+                sum_us: u64::try_from(stat.waited.sum() / 1000).unwrap_or(u64::MAX),
+                counts: stat.waited.counts().into(),
+            }),
+            rate_bit_s: stat.rate_bit_s,
+            limited_by: limits.get(class).map_or("", |limit| limit.text(link)).to_owned(),
+            guaranteed_bit_s: shaped.guaranteed.get(class).copied().flatten().map(|rate| rate.as_bit_s()),
+            ceiling_bit_s: shaped.ceiling.get(class).map(|rate| rate.as_bit_s()),
+            scheduler: link.scheduler_of(class as ClassId).into(),
+            delay_bound_ns: Bound { conforming: waits.conforming, queue_full: waits.queue_full },
+        })
     }
-    let waits = shaped.waits.get(class).copied().unwrap_or_default();
-    Some(ClassStat {
-        name,
-        parent: parent(link, class).and_then(|parent| Some(link.classes.get(parent)?.name.clone())),
-        received_packets: counters.received_packets(),
-        received_bytes: counters.received_bytes(),
-        sent_packets: counters.sent_packets,
-        sent_bytes: counters.sent_bytes,
-        sent_wire_bytes: counters.sent_wire_bytes,
-        dropped,
-        marked_packets: counters.marked_packets,
-        backlog_packets: counters.queued_packets,
-        backlog_bytes: counters.queued_bytes,
-        borrowed_bytes: counters.borrowed_bytes,
-        overlimits: stat.overlimits,
-        sojourn_ns: Sojourn {
-            p50: stat.sojourn.percentile(50.0),
-            p99: stat.sojourn.percentile(99.0),
-            max: stat.sojourn.max(),
-        },
-        rate_bit_s: stat.rate_bit_s,
-        limited_by: limits.get(class).map_or("", |limit| limit.text(link)).to_owned(),
-        guaranteed_bit_s: shaped.guaranteed.get(class).copied().flatten().map(|rate| rate.as_bit_s()),
-        ceiling_bit_s: shaped.ceiling.get(class).map(|rate| rate.as_bit_s()),
-        scheduler: link.scheduler_of(class as ClassId).into(),
-        delay_bound_ns: Bound { conforming: waits.conforming, queue_full: waits.queue_full },
-    })
 }
 
 /// A time of CLOCK_MONOTONIC as a time of the wall clock, in ns since 1970.

@@ -141,6 +141,7 @@ fn a_link_that_is_not_shaped_is_said_with_its_reason() {
         since_s: 1,
         reason: reason.map(str::to_owned),
         drift: Vec::new(),
+        set_by_clients: 0,
     };
     assert_eq!(not_shaped(&link("shaping", None)), None);
     let found = not_shaped(&link("bypass", Some("the worker was killed"))).unwrap();
