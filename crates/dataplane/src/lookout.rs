@@ -67,6 +67,11 @@ impl Lookout {
         now()
     }
 
+    /// Frames that came faster than they were read, and were lost.
+    pub fn missed(&mut self) -> u64 {
+        self.listener.missed()
+    }
+
     /// Calls `see` with the time, key and length (from the IP header on) of each packet until the
     /// given time.
     ///

@@ -45,6 +45,7 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
+    missed: u64,
 }
 
 impl Listener {
@@ -58,7 +59,13 @@ impl Listener {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         }
         bind(&socket, interface, libc::ETH_P_ALL as u16)?;
-        Ok(Listener { socket })
+        Ok(Listener { socket, missed: 0 })
+    }
+
+    /// Frames lost since the start because the receive buffer was full.
+    pub fn missed(&mut self) -> u64 {
+        self.missed += dropped(&self.socket);
+        self.missed
     }
 
     /// Receives the beginning of the next frame, as much as there is room for. Returns its length
@@ -199,25 +206,28 @@ impl Receiver {
 
     /// Frames lost since the start because the receive buffer was full.
     pub fn missed(&mut self) -> u64 {
-        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut len = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `statistics`, a struct of two integers.
-        // rustix has no packet options.
-        let done = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut statistics).cast(),
-                &mut len,
-            )
-        };
-        // Reading resets the kernel's counter.
-        if done == 0 {
-            self.missed += u64::from(statistics.tp_drops);
-        }
+        self.missed += dropped(&self.socket);
         self.missed
     }
+}
+
+/// Frames lost because a socket's receive buffer was full, since this was asked last: reading resets
+/// the kernel's counter. 0 if the kernel does not tell.
+fn dropped(socket: &OwnedFd) -> u64 {
+    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&statistics) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `statistics`, a struct of two integers. rustix
+    // has no packet options.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &mut len,
+        )
+    };
+    if done == 0 { u64::from(statistics.tp_drops) } else { 0 }
 }
 
 /// Starts a [`Receiver`] that does not receive yet.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use altq_control::client::Client;
 use altq_dataplane::signal::Watch;
@@ -166,6 +166,7 @@ fn ask_again(
     asked: &Receiver<(Window, Option<String>, Option<By>)>,
     news: &Sender<News>,
 ) {
+    let mut next = Instant::now();
     loop {
         let told = match again(args, &mut client, &wanted) {
             Ok(document) => {
@@ -183,7 +184,10 @@ fn ask_again(
         if news.send(told).is_err() {
             return;
         }
-        match asked.recv_timeout(EACH) {
+        // However long answers take, no second of the sparklines is left out.
+        let now = Instant::now();
+        next = (next + EACH).max(now);
+        match asked.recv_timeout(next - now) {
             Ok(first) => {
                 // If several keys were pressed, the last one counts.
                 let (window, class, by) = asked.try_iter().last().unwrap_or(first);

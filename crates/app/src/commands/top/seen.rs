@@ -117,6 +117,10 @@ pub fn interface(args: &Args, interface: &str) -> anyhow::Result<Exit> {
                 watch.advance(Lookout::now());
             }
             if !show(&watch, last)? || last {
+                match lookout.missed() {
+                    0 => {}
+                    lost => eprintln!("altq top: {lost} frames came faster than they were read, and are not counted"),
+                }
                 return Ok(());
             }
         }

@@ -19,6 +19,8 @@ use crate::socket::fail;
 
 /// Time between two documents.
 const EACH: Duration = Duration::from_secs(1);
+/// Time until altq is asked again if it has no new second yet.
+const SOON: Duration = Duration::from_millis(50);
 /// How long to wait for the first second of a run.
 const FIRST: Duration = Duration::from_secs(4);
 
@@ -99,6 +101,11 @@ fn printed<'j>(args: &Args, json: &'j str) -> Result<Cow<'j, str>, Fault> {
     serde_json::to_string(&document).map(Cow::Owned).map_err(unreadable)
 }
 
+/// A word as the shell of another host reads it: one word, whatever is in it.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// Shows what the control socket answers.
 pub fn socket(args: &Args) -> anyhow::Result<Exit> {
     let mut client = match args.socket.connect() {
@@ -113,9 +120,11 @@ pub fn socket(args: &Args) -> anyhow::Result<Exit> {
     if args.form() == Form::Json {
         let mut json = first;
         let mut before: Option<Times> = None;
+        let mut next = Instant::now();
         loop {
             let times = serde_json::from_str(&json).ok();
-            if before.is_none() || times != before {
+            let is_new = before.is_none() || times != before;
+            if is_new {
                 let line = match printed(args, &json) {
                     Ok(line) => line,
                     Err(fault) => return Ok(fail("top", &fault)),
@@ -129,7 +138,11 @@ pub fn socket(args: &Args) -> anyhow::Result<Exit> {
             if args.is_once() {
                 return Ok(Exit::Ok);
             }
-            std::thread::sleep(EACH);
+            // However long answers take, no second is left out. If this one is not over there, it
+            // will be soon.
+            let now = Instant::now();
+            next = if is_new { (next + EACH).max(now) } else { now + SOON };
+            std::thread::sleep(next - now);
             wanted.line_s = args.lines.then_some(1);
             json = match ask(&mut client, &wanted) {
                 Ok(json) => json,
@@ -191,14 +204,14 @@ impl Remote {
         lines: bool,
     ) -> anyhow::Result<(Remote, BufReader<ChildStdout>)> {
         let mut command = Command::new("ssh");
-        // The other host's shell reads these words: all of them are checked names and numbers.
+        // The other host's shell reads these words.
         command.args(["-o", "BatchMode=yes", "--", host, "altq", "top", "--json", "--window", &window.to_string()]);
         // On a screen another class may be chosen later; a host that was asked for the flows of one
         // class would go on sending those alone.
         let class = if args.form() == Form::Screen { &None } else { &args.class };
         for (option, value) in [("--link", &args.link), ("--class", class)] {
             if let Some(value) = value {
-                command.arg(format!("{option}={value}"));
+                command.arg(format!("{option}={}", quoted(value)));
             }
         }
         if let Some(by) = by {
