@@ -95,10 +95,7 @@ pub trait Edge {
     /// The memory for the loop's frames, with room for this many; the loop asks for it once, before
     /// everything else. An edge whose frames lie in memory of its own gives that.
     fn pool(&mut self, heads: usize, bodies: usize) -> Pool {
-        let mut pool = Pool::new(heads, bodies);
-        // Several batches that wait, and the super-packets of one that has just come.
-        pool.touch(8 * BATCH, BATCH);
-        pool
+        Pool::new(heads, bodies)
     }
 
     /// Receives frames that have arrived, at most [`BATCH`], into slots of the pool, and adds their

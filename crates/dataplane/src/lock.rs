@@ -80,7 +80,9 @@ impl Lock {
 /// there. Empty if the kernel does not show them.
 pub fn held() -> Vec<(String, bool)> {
     // The names of abstract sockets begin with @ there (net/unix/af_unix.c).
-    let all = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    // Others may have given names that are no text.
+    let all = std::fs::read("/proc/thread-self/net/unix").unwrap_or_default();
+    let all = String::from_utf8_lossy(&all);
     let name = |line: &str| {
         let (place, interface) = line.split_once(" @altq/")?.1.split_once('/')?;
         matches!(place, "in" | "out").then(|| (interface.to_owned(), place == "in"))

@@ -8,8 +8,9 @@
 //!
 //! The kernel provides the memory when it is first touched, so slots that are never used cost only
 //! address space, and the one used last is the first to be used again. What batches take is touched
-//! at the start ([`Pool::touch`]): otherwise it would be seen only in the busiest moment of a day. With AF_XDP the heads lie in
-//! memory that the kernel shares, and it may hold on to a head after the loop has freed it.
+//! at the start ([`Pool::touch`]): otherwise it would be seen only in the busiest moment of a day.
+//! With AF_XDP the heads lie in memory that the kernel shares, and it may hold on to a head after
+//! the loop has freed it.
 
 use std::ops::Range;
 
@@ -160,6 +161,11 @@ impl Pool {
     /// Number of free heads.
     pub fn free_heads(&self) -> usize {
         self.free_heads.len()
+    }
+
+    /// Number of bodies in use.
+    pub fn used_bodies(&self) -> usize {
+        self.users.len() - self.free_bodies.len()
     }
 
     /// Takes an empty frame; `None` without a free head.

@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::flows::Flows;
 use crate::gauge::Gauge;
 use crate::output::{DeviceOutput, Output};
-use crate::pool::Pool;
+use crate::pool::{BODY, Pool};
 use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::stats::{Counts, Report, Work};
@@ -42,6 +42,9 @@ use crate::vnet::GSO_NONE;
 /// A super-packet that takes longer than this at the link's rate is cut. The burst that
 /// `regulator auto` lets pass on a device takes no longer either.
 pub const LONGEST: Nanos = pacer::SEEN_LATE;
+
+/// Bodies that may be in use before all super-packets are cut into single packets, which need none.
+const BODIES: usize = BATCH;
 
 /// A class number that does not exist: packets for it are dropped with the reason `no_class`.
 const NO_CLASS: ClassId = ClassId::MAX;
@@ -226,7 +229,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
         let (heads, bodies) = slots(link, tuning, edge.holds_bytes());
-        let pool = edge.pool(heads, bodies);
+        let mut pool = edge.pool(heads, bodies);
+        // Several batches that wait; and all bodies that are used at a time where super-packets are
+        // cut.
+        pool.touch(8 * BATCH, BODIES + BATCH);
         if !O::BY_EVENTS {
             engine.set_seen_late(edge.seen_late());
         }
@@ -489,7 +495,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
         let direct = whole.direct && self.edge.segments(&whole);
-        let together = direct && !self.coloured;
+        // A piece of a super-packet that waits keeps its body. Where they are cut anyway, few may
+        // do so: otherwise memory is taken for the longest queue that there ever was.
+        let crowded = self.longest < BODY as u64 && self.pool.used_bodies() > BODIES;
+        let together = direct && !self.coloured && !crowded;
         let most = if together { (self.longest / segment).max(1) as usize } else { 1 };
         if direct && whole.segments() <= most || !self.edge.holds_bytes() {
             self.enqueue(now, class, packet);

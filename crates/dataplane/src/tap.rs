@@ -7,7 +7,7 @@
 //! of copied. The loop never waits for the writer, and allocates nothing.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Seek, Write};
 use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use altq_engine::headers::Encapsulation;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::running::Handle;
@@ -208,7 +210,9 @@ pub(crate) fn start(handle: &Handle, wanted: Wanted, file: File) -> Result<Tappi
     let tapping = Tapping(state.clone());
     let write = move || {
         let header = header(snaplen, if made_up { RAW } else { ETHERNET });
-        let ended = Writer { file, size, state: &state }.run(&header, &to_write, &written);
+        // A pipe has no position (lseek(2)).
+        let waits = (&file).stream_position().is_err();
+        let ended = Writer { file, waits, size, state: &state }.run(&header, &to_write, &written);
         // The loop drops its end before another tap can begin.
         state.handle.untap();
         state.done().0.ended = Some(ended);
@@ -258,8 +262,13 @@ fn header(snaplen: usize, kind: u32) -> [u8; FILE_HEADER] {
     header
 }
 
+/// Bytes that a pipe takes at once when it takes any (PIPE_BUF, pipe(7)).
+const AT_ONCE: usize = 4096;
+
 struct Writer<'a> {
     file: File,
+    /// Whether a reader who stands still makes a write wait: it is a pipe.
+    waits: bool,
     size: u64,
     state: &'a State,
 }
@@ -306,14 +315,36 @@ impl Writer<'_> {
     }
 
     fn write(&mut self, bytes: &[u8], packets: u64) -> Result<(), Ended> {
-        self.file.write_all(bytes).map_err(|error| match error.kind() {
-            ErrorKind::BrokenPipe => Ended::Closed,
-            _ => Ended::Failed(error.to_string()),
-        })?;
+        let most = if self.waits { AT_ONCE } else { usize::MAX };
+        for piece in bytes.chunks(most) {
+            if self.waits {
+                self.wait()?;
+            }
+            self.file.write_all(piece).map_err(|error| match error.kind() {
+                ErrorKind::BrokenPipe => Ended::Closed,
+                _ => Ended::Failed(error.to_string()),
+            })?;
+        }
         let mut done = self.state.done();
         done.0.packets += packets;
         done.0.bytes += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Waits until the file takes bytes, at most until whoever has tapped is gone.
+    fn wait(&self) -> Result<(), Ended> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(WAITED.subsec_nanos()) as _ };
+        loop {
+            let mut watched = [PollFd::new(&self.file, PollFlags::OUT)];
+            match poll(&mut watched, Some(&timeout)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                // An error is one of the write as well.
+                _ => return Ok(()),
+            }
+            if self.state.done().1.elapsed() > LEASE {
+                return Err(Ended::Left);
+            }
+        }
     }
 }
 

@@ -344,7 +344,20 @@ impl Monitor {
         // have become smaller, that class was removed and made again.
         let is_anew = self.before.first().is_some_and(|old| is_less(&of(ROOT as usize), old));
         let mut points = vec![Point::default(); self.tree.len()];
-        let before = self.before.clone();
+        // Classes that are told with the counters of others, from the top of the tree on: below one
+        // of them everything new is another's as well.
+        let mut others = vec![false; points.len()];
+        let begins = |class: usize| {
+            let old = &self.before[class];
+            *old == Counters::default() || is_less(&of(class), old)
+        };
+        for class in self.tree.order().iter().map(|class| *class as usize) {
+            let above = self.tree.parent(class as ClassId).map(|above| above as usize);
+            if let Some(above) = above.filter(|_| !is_anew && begins(class)) {
+                let more = of(above).sent_wire_bytes.saturating_sub(self.before[above].sent_wire_bytes);
+                others[class] = others[above] || is_of_another(of(class).sent_wire_bytes, more);
+            }
+        }
         // Each class's counters are added to it and subtracted from the class above, so what is
         // left is the class's own. Sums may wrap in between; the result is still right.
         for class in 0..points.len() {
@@ -356,14 +369,7 @@ impl Monitor {
             }
             let (new, old) = (of(class), self.before[class]);
             let old = if is_anew || is_less(&new, &old) { Counters::default() } else { old };
-            if !is_anew
-                && old == Counters::default()
-                && let Some(above) = self.tree.parent(class as ClassId).map(|above| above as usize)
-                && is_of_another(
-                    new.sent_wire_bytes,
-                    of(above).sent_wire_bytes.saturating_sub(before[above].sent_wire_bytes),
-                )
-            {
+            if others[class] {
                 self.before[class] = new;
                 continue;
             }

@@ -162,13 +162,15 @@ impl Watch {
             .map(|at| if anew || is_anew(at) { counts[at] } else { counts[at].zip(before[at], u64::saturating_sub) })
             .collect();
         // A class that is new here may still be told with the counters of another one.
-        let above = |at: usize| classes.tree.parent(at as ClassId).map(|above| more[above as usize].wire_bytes);
-        let others = |at: &usize| {
-            before[*at] == Counts::default()
-                && above(*at).is_some_and(|above| is_of_another(more[*at].wire_bytes, above))
-        };
-        let others: Vec<usize> = (1..if anew { 1 } else { counts.len() }).filter(others).collect();
-        others.into_iter().for_each(|at| more[at] = Counts::default());
+        let mut others = vec![false; counts.len()];
+        for at in classes.tree.order().iter().map(|class| *class as usize).filter(|_| !anew) {
+            let Some(above) = classes.tree.parent(at as ClassId).map(|above| above as usize) else { continue };
+            if before[at] == Counts::default()
+                && (others[above] || is_of_another(more[at].wire_bytes, more[above].wire_bytes))
+            {
+                (more[at], others[at]) = (Counts::default(), true);
+            }
+        }
         let time = link.at_ns.saturating_sub(self.at);
         let (points, rows) = figures(&classes, link, &more, time);
         let changed = (0..).zip(rows.iter()).filter(|(at, row)| self.rows.get(*at as usize) != Some(*row));

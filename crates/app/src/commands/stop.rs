@@ -19,13 +19,13 @@ pub struct Args {
 /// killed process has left: qdiscs, programs that forward for a bridge, and rules of the firewall,
 /// which may hold packets back.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let rules = match left() {
-        Ok(rules) => rules,
-        Err(error) => {
-            eprintln!("altq stop: {error}");
-            return Ok(Exit::of_link(&error));
-        }
-    };
+    // What does not depend on the firewall's rules is looked for all the same.
+    let mut ended = Exit::Ok;
+    let rules = left().unwrap_or_else(|error| {
+        eprintln!("altq stop: {error}");
+        ended = Exit::of_link(&error);
+        Vec::new()
+    });
     let (all, qdiscs, hooks) = (detached()?, kernel::left(), left_hooks());
     let bridges = if args.link.is_none() { sweep_left() } else { Vec::new() };
     for name in &bridges {
@@ -42,14 +42,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         let mut names: Vec<&str> = links.chain(interfaces).chain(hooks.iter().map(String::as_str)).collect();
         names.dedup();
         match &args.link {
+            _ if ended != Exit::Ok => {}
             Some(name) if names.is_empty() => eprintln!("altq stop: no link `{name}` stands here; none does"),
             Some(name) => eprintln!("altq stop: no link `{name}` stands here; these do: {}", names.join(", ")),
             None if bridges.is_empty() => eprintln!("altq stop: no link stands here"),
             None => {}
         }
-        return Ok(if args.link.is_some() { Exit::Usage } else { Exit::Ok });
+        return Ok(if args.link.is_some() && ended == Exit::Ok { Exit::Usage } else { ended });
     }
-    let mut ended = Exit::Ok;
     for one in chosen {
         match stop(one) {
             Ok(true) => eprintln!("altq stop: link {} is gone from {}", one.link, one.interface),

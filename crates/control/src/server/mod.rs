@@ -209,7 +209,8 @@ impl<F: Fn(&UnixStream) -> io::Result<Peer>> Server<F> {
             }
             let may_write = self.writers.include(&peer);
             if self.clients.len() >= self.limits.clients && !self.make_room(now, may_write) {
-                let full = Fault::refused(format!("{} clients are connected, and all of them ask", self.clients.len()));
+                let full =
+                    Fault::refused(format!("{} clients are connected, and none of them gives way", self.clients.len()));
                 Connection::refuse(stream, &reply::fault(None, &full.help("try again later")));
                 continue;
             }

@@ -20,6 +20,7 @@ const SEGMENTS: usize = 64 * BATCH;
 /// Those of the edge.
 pub fn forward(mut edge: impl Edge) -> Result<(), Error> {
     let mut pool = edge.pool(FRAMES + SEGMENTS, FRAMES);
+    pool.touch(BATCH, BATCH);
     // Frames that came, and those of them that are not made ready to leave yet.
     let mut came: Vec<u32> = Vec::with_capacity(BATCH);
     let mut ready: VecDeque<u32> = VecDeque::with_capacity(BATCH);

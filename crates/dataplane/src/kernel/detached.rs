@@ -77,7 +77,8 @@ pub(super) fn on(name: &str, ingress: bool) -> Result<Option<Detached>, Error> {
 /// Sets up links and leaves them. A link that was on another interface is removed there once all
 /// stand. After an error, the links that were already set up are removed again, unless they
 /// replaced others. That only the kernel can refuse: links that it cannot execute are found before
-/// anything is set up.
+/// anything is set up. Rules of the firewall that a killed process has left for these interfaces go
+/// in any case.
 ///
 /// # Errors
 /// As [`set_up`]; [`Error::Link`] for a link that the kernel does not execute.
@@ -98,12 +99,12 @@ pub fn detach(links: &[&Link]) -> Result<Vec<Detached>, Error> {
         for link in links {
             let Some(Device::Interface { name, ingress }) = &link.device else { continue };
             let _lock = Lock::take(name, *ingress)?;
+            // Rules that a killed process has left, of another path, may hold packets back.
+            steer::sweep(name, *ingress)?;
             set_up(name, *ingress, link)?;
             let there = before.iter().any(|other| other.interface == *name && other.ingress == *ingress);
             let set = Detached { link: link.name.clone(), interface: name.clone(), ingress: *ingress };
             done.push((set.clone(), there));
-            // Rules that a killed process has left, of another path, may hold packets back.
-            steer::sweep(name, *ingress)?;
             for other in detached()? {
                 let here = other.interface == *name && other.ingress == *ingress;
                 if here {

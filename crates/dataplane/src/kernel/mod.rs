@@ -29,7 +29,7 @@ use altq_kernel::{Handle, Host, ifb};
 
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::sys::interface::{Interface, names};
+use crate::sys::interface::Interface;
 pub use detached::{Detached, detach, detached, stop};
 pub use left::{left, lift};
 pub use tree::{Counted, Done};
@@ -77,11 +77,14 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
     let to = device.unwrap_or(GONE);
     // The interface may have gone, and its redirection with it. If it has another name by now, it
     // still redirects.
-    let now = match device {
+    let mut now = match device {
         Some(device) => redirecting(&mut ask, device)?,
-        None => None,
+        None => Vec::new(),
     };
-    let interface = now.or(find(name).ok().map(|found| found.index));
+    let interface = now.pop().or(find(name).ok().map(|found| found.index));
+    for other in now {
+        let_go(&mut ask, other, device)?;
+    }
     let own = match interface {
         Some(interface) if has_ingress(&mut ask, interface)?.as_deref() == Some("ingress") => {
             redirects(&mut ask, interface, Some(to))?.0.is_some()
@@ -103,16 +106,33 @@ pub fn take_away(name: &str, ingress: bool) -> Result<bool, Error> {
 /// Removes what altq set up for what leaves by an interface that may have another name by now. What
 /// somebody else has set up there, by its new name, stays.
 fn take_away_renamed(index: u32) -> Result<(), Error> {
-    let names = names().map_err(|error| Error::of("listing interfaces", error))?;
-    let is_it = |name: &String| find(name).is_ok_and(|found| found.index == index);
-    let Some(name) = names.into_iter().find(is_it) else { return Ok(()) };
-    let Ok(_lock) = Lock::take(&name, false) else { return Ok(()) };
-    if detached::on(&name, false)?.is_some() {
+    // There is none any more.
+    let Some(name) = Interface::name_of(index) else { return Ok(()) };
+    // A confined worker can take no locks and read no notes, but it knows what it has set up.
+    let _lock = match Lock::take(&name, false) {
+        Err(Error::Held { .. }) => return Ok(()),
+        lock => lock.ok(),
+    };
+    if detached::on(&name, false).unwrap_or_default().is_some() {
         return Ok(());
     }
     match tree::take_away(&mut open()?, index, &name) {
         Err(Error::Foreign(_)) => Ok(()),
         done => done.map(drop),
+    }
+}
+
+/// Removes what altq set up at an interface whose name another one has now. The ifb stays, for that
+/// one.
+fn take_away_from(index: u32, name: &str, ingress: bool) -> Result<(), Error> {
+    if !ingress {
+        return take_away_renamed(index);
+    }
+    let mut ask = open()?;
+    let Some(device) = self::index(&mut ask, &ifb(name))? else { return Ok(()) };
+    match redirects(&mut ask, index, Some(device))?.0 {
+        Some(_) => let_go(&mut ask, index, Some(device)),
+        None => Ok(()),
     }
 }
 
@@ -344,16 +364,18 @@ fn has_ingress(ask: &mut dyn Ask, device: u32) -> Result<Option<String>, Error> 
     Ok(found.map(|found| found.kind))
 }
 
-/// The interface whose incoming packets are redirected to the device `to`, whatever its name is.
-fn redirecting(ask: &mut dyn Ask, to: u32) -> Result<Option<u32>, Error> {
+/// The interfaces whose incoming packets are redirected to the device `to`, whatever their names
+/// are.
+fn redirecting(ask: &mut dyn Ask, to: u32) -> Result<Vec<u32>, Error> {
+    let mut all = Vec::new();
     for found in asked(ask, &message::get_qdiscs(), "for the qdiscs of all devices")? {
         let Message::Qdisc(found) = found else { continue };
         let takes_in = found.parent == INGRESS_PARENT && found.kind == "ingress";
         if takes_in && redirects(ask, found.device, Some(to))?.0.is_some() {
-            return Ok(Some(found.device));
+            all.push(found.device);
         }
     }
-    Ok(None)
+    Ok(all)
 }
 
 /// The handle of the filter that redirects the incoming packets of a device to the device `to`, if

@@ -10,7 +10,7 @@ use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::totals::{self, Totals};
-use super::{Done, counted, find, refuse_detached, set_up, take_away, take_away_renamed, vanished};
+use super::{Done, counted, find, refuse_detached, set_up, take_away, take_away_from, take_away_renamed, vanished};
 use crate::edge::EdgeCounters;
 use crate::error::Error;
 use crate::lock::Lock;
@@ -72,7 +72,7 @@ pub(crate) fn add(
     let index = find(name).ok().map(|found| found.index);
     let mut standing = Standing { name: name.to_owned(), ingress, index, gone: starting.leave_rules };
     // Rules that a killed process has left, of another path, may hold packets back.
-    steer::sweep(name, ingress)?;
+    starting.notes.extend(steer::sweep(name, ingress).err().map(|error| format!("link {}: {error}", link.name)));
     let does = if ingress { "what comes in at" } else { "what leaves by" };
     starting.notes.push(format!("link {}: {does} {name}, by the kernel's qdiscs", link.name));
     let stop = starting.stop.clone();
@@ -160,7 +160,7 @@ fn watch(
             // The tree must not change while it is counted.
             let mut stands = stands.lock().unwrap_or_else(PoisonError::into_inner);
             if looks {
-                index = back(&name, ingress, &mut stands, index);
+                index = back(&name, ingress, &mut stands, (index, standing.index));
                 standing.index = index.or(standing.index);
                 look = now().saturating_add(LOOK);
             }
@@ -185,9 +185,15 @@ fn watch(
 /// The index of an interface on which the link stands. The link is set up again if the interface
 /// has another index than before, because it has come back after it vanished, and if somebody has
 /// taken the qdiscs away. `None` if the link does not stand: there is no interface, or somebody
-/// else's qdisc is in the way.
-fn back(name: &str, ingress: bool, stands: &mut Stands, before: Option<u32>) -> Option<u32> {
+/// else's qdisc is in the way. `before`: the index at the last look, `known`: the last that there
+/// was.
+fn back(name: &str, ingress: bool, stands: &mut Stands, (before, known): (Option<u32>, Option<u32>)) -> Option<u32> {
     let now = find(name).ok()?.index;
+    if let Some(old) = known.filter(|old| *old != now) {
+        // If it is there under another name, it must not be shaped any more. An error is one of
+        // the interface's, which is about to go.
+        let _ = take_away_from(old, name, ingress);
+    }
     if before == Some(now) && !vanished(name, ingress).unwrap_or(false) {
         return before;
     }

@@ -6,7 +6,9 @@
 //! are worked out from the mean length of the packets in each interval. From the mean since the
 //! start they could fall.
 
-use altq_config::Link;
+use std::collections::HashMap;
+
+use altq_config::{Class, Link};
 use altq_engine::account::{Counters, DropReason};
 use altq_engine::link::Overhead;
 use altq_engine::spec::{ClassId, ROOT};
@@ -61,6 +63,16 @@ impl Totals {
     /// Adds what the kernel has counted since the last time. `built`: how often a tree was built
     /// that took the place of another one.
     pub fn add(&mut self, link: &Link, counted: &Counted, built: u64) {
+        // Classes may have other numbers in another policy.
+        let is_moved = |(class, total): (usize, &Total)| {
+            !total.name.is_empty() && link.classes.get(class).is_none_or(|class| class.name != total.name)
+        };
+        if self.classes.iter().enumerate().any(is_moved) {
+            let mut known: HashMap<String, Total> =
+                std::mem::take(&mut self.classes).into_iter().map(|total| (total.name.clone(), total)).collect();
+            let of = |class: &Class| known.remove(&class.name).unwrap_or_default();
+            self.classes = link.classes.iter().map(of).collect();
+        }
         self.classes.resize_with(link.classes.len(), Total::default);
         let anew = std::mem::replace(&mut self.built, built) != built;
         // A policy counts from layer 3 on, the kernel from the header below.
@@ -239,6 +251,24 @@ mod tests {
             let counters = totals.of(1).unwrap().counters;
             assert_eq!((counters.sent_packets, counters.sent_bytes), (all, all * 100), "{packets} of tree {built}");
         }
+    }
+
+    /// A class that stands elsewhere in another policy goes on with what it has done.
+    #[test]
+    fn classes_that_get_other_numbers_keep_their_counters() {
+        let of = |classes: &str| {
+            let text = format!("link l {{ rate 10Mbit/s  scheduler htb  {classes} }}");
+            parse_str(&text, "l.altq", Language::Native).unwrap().links.remove(0)
+        };
+        let (one, two) = ("class a { rate 1Mbit/s default }", "class b { rate 1Mbit/s }");
+        let (first, second) = (of(one), of(&format!("{two} {one}")));
+        let mut totals = Totals::default();
+        let counted =
+            |class, packets| Counted { classes: vec![(class, sent(packets, 100))], with_overhead: false, header: 14 };
+        totals.add(&first, &counted(1, 50), 0);
+        totals.add(&second, &counted(2, 60), 1);
+        assert_eq!(totals.of(2).unwrap().counters.sent_packets, 110);
+        assert!(totals.of(1).is_none_or(|total| total.counters.sent_packets == 0));
     }
 
     #[test]

@@ -81,6 +81,10 @@ pub(crate) fn add(
         },
     );
     starting.notes.push(format!("link {}: {does} {name}, by queue {queue} of the kernel and rules of {by}", link.name));
+    if let Some(why) = steering.uncleared() {
+        let what = "rules that an earlier altq may have left in iptables are still there";
+        starting.notes.push(format!("link {}: {what}: {why}", link.name));
+    }
     if let Fail::Closed { except } = &starting.fail {
         let ports = except.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
         starting.notes.push(format!(

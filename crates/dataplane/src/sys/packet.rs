@@ -159,7 +159,8 @@ impl Receiver {
     /// EAGAIN: no frame has come. ENETDOWN: the interface is down or gone. EINVAL: a frame could
     /// not be described by a virtio header and is lost.
     pub fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> io::Result<Received> {
-        while self.staged.len() < BATCH {
+        // Each has a body, also for a frame that needs none.
+        while self.staged.len() < self.expected {
             let Some(handle) = pool.take_large() else { break };
             self.staged.push(handle);
         }
@@ -211,13 +212,13 @@ impl Receiver {
     }
 }
 
-/// Frames lost because a socket's receive buffer was full, since this was asked last: reading resets
-/// the kernel's counter. 0 if the kernel does not tell.
+/// Frames lost because a socket's receive buffer was full, since this was asked last: reading
+/// resets the kernel's counter. 0 if the kernel does not tell.
 fn dropped(socket: &OwnedFd) -> u64 {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&statistics) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `statistics`, a struct of two integers. rustix
-    // has no packet options.
+    // SAFETY: the kernel writes at most `len` bytes to `statistics`, a struct of two integers.
+    // rustix has no packet options.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -358,7 +358,8 @@ impl<'a> Builder<'a> {
     fn framing(&mut self) {
         if self.link.spec.overhead.framing == Framing::Ptm && !self.is_whole_cake() {
             let help = format!("write an overhead in plain bytes, about 1/64 more; {}", self.way());
-            let message = "the kernel's size tables have no PTM; only its cake has it, as the only class of a link with `scheduler fifo`";
+            let message = "the kernel's size tables have no PTM; only its cake has it, as the only class of a link \
+                           with `scheduler fifo`";
             self.refuse(self.root("overhead"), message, Some(help));
         }
     }

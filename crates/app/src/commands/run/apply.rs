@@ -304,11 +304,14 @@ pub fn tick(live: &Live, wire: Option<&Wire>, snapshot: Option<&Snapshot>) {
     }
     state.try_again = Some(time().now.saturating_add(AGAIN));
     drop(state);
-    match take_back(live, wire, &why) {
-        Ok(_) => live.lock().try_again = None,
-        // It was confirmed or taken back meanwhile.
-        Err(_) if live.lock().course.left().is_none() => {}
-        Err(fault) => eprintln!("altq run: the change is to be taken back ({why}), and cannot: {fault}"),
+    let done = take_back(live, wire, &why);
+    let mut state = live.lock();
+    // If it could not be taken back, it may have been confirmed or taken back meanwhile.
+    if done.is_ok() || state.course.left().is_none() {
+        state.try_again = None;
+    } else if let Err(fault) = done {
+        drop(state);
+        eprintln!("altq run: the change is to be taken back ({why}), and cannot: {fault}");
     }
 }
 

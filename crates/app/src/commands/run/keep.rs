@@ -199,10 +199,8 @@ pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
     let of_file = file.as_ref().ok().map(|policy| text_of(&args.policy, policy));
     let asked = file.as_ref().map(|policy| text_of(&args.policy, policy)).map_err(Clone::clone);
     let mut start = keeper.changes.start(asked, &now).ok()?;
-    let room = args.subscribers as usize * super::QUEUE;
-    let tuning = Tuning { room, ..Tuning::default() };
     if let Some(old) = keeper.old().cloned()
-        && !returns(args, &start.text, &old, tuning)
+        && !returns(args, &start.text, &old)
     {
         let why = "only a new start can take it back, and this is one";
         // If this cannot be written now, the next start does the same again.
@@ -236,7 +234,8 @@ pub fn begin(args: &Args) -> Option<(Policy, Told, Keeper)> {
 }
 
 /// Whether a running altq can go from one policy to another, where both have the links that run.
-fn returns(args: &Args, from: &Text, to: &Text, tuning: Tuning) -> bool {
+pub fn returns(args: &Args, from: &Text, to: &Text) -> bool {
+    let tuning = Tuning { room: args.subscribers as usize * super::QUEUE, ..Tuning::default() };
     let (Ok(from), Ok(to)) = (policy_of(from), policy_of(to)) else { return false };
     let Ok(links) = super::choose(&from, args.link.as_deref()) else { return false };
     links.into_iter().all(|from| to.link(&from.name).is_some_and(|to| fits(from, to, tuning).is_ok()))

@@ -17,6 +17,7 @@
 mod allocator;
 mod kept;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use altq_config::{Device, Link, Path as By};
 use altq_control::Code;
-use altq_control::change::{Question, Reply, Text};
+use altq_control::change::{Question, Reply, Text, What};
 use altq_control::client::Client;
 use altq_control::journal::{Journal, give, locked, that_is_all};
 use altq_control::line::Lines;
@@ -117,7 +118,7 @@ struct Supervisor<'a> {
     next: Option<Known>,
     /// The policy that ran last, if what is known was read while no worker ran, and has not run
     /// yet.
-    unproven: Option<Text>,
+    unproven: Option<(Text, BTreeMap<String, u64>)>,
     /// How many policies were read.
     read: u64,
     socket: Option<&'a Opened>,
@@ -132,8 +133,10 @@ struct Supervisor<'a> {
     journal: Arc<Mutex<Journal>>,
     /// Keeps which policy runs, and which one comes back.
     keeper: Keeper,
-    /// The policy to which the worker has begun to change, and whether it is the text of a file.
-    begun: Option<(Text, bool)>,
+    /// The policy to which the worker has begun to change, and by what.
+    begun: Option<(Text, What)>,
+    /// Whether the worker has made a change since `next` was read.
+    made_since: bool,
     /// Since when a change that waits is overdue: it should have been taken back.
     overdue: Option<Nanos>,
     away: Option<Away>,
@@ -189,6 +192,7 @@ pub fn supervise(
         journal: Arc::default(),
         keeper,
         begun: None,
+        made_since: false,
         overdue: None,
         away: None,
         bypass,
@@ -272,7 +276,10 @@ impl Supervisor<'_> {
                     Some(0) => self.down("the worker was asked to end"),
                     // What kept the first worker from shaping would keep the next ones as well.
                     Some(code) if !self.shaped => return Ok(exit_of(code)),
-                    Some(code) => self.down(&format!("the worker ended with code {code}")),
+                    Some(code) => {
+                        self.forget_unproven(code);
+                        self.down(&format!("the worker ended with code {code}"));
+                    }
                     None => self.down(&format!("the worker was ended by signal {}", status.signal().unwrap_or(0))),
                 }
             }
@@ -299,6 +306,9 @@ impl Supervisor<'_> {
 
     /// Starts a worker.
     fn start(&mut self) -> io::Result<()> {
+        if self.shaped {
+            self.take_back_at_start();
+        }
         // altq's own bridge takes over. After a bridge of the kernel there is a gap.
         self.standby = None;
         if self.bypass.as_ref().is_some_and(|bypass| !bypass.fits(&self.known.links())) {
@@ -381,6 +391,7 @@ impl Supervisor<'_> {
         let told = Told::new(self.read, &self.args.policy, &policy);
         let begun = Begun { file: Some(told.text.clone()), instead: None, ..self.known.told.begun.clone() };
         self.next = Some(Known { told: Told { begun, ..told }, files: drift::files(&policy), links });
+        self.made_since = false;
         if self.worker.is_none() {
             self.take_next();
         }
@@ -404,7 +415,8 @@ impl Supervisor<'_> {
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
         let before = std::mem::replace(&mut self.known, next);
         // It is noted once it runs: perhaps it cannot.
-        self.unproven.get_or_insert_with(|| before.told.text.clone());
+        let rates = locked(&self.journal).rates().clone();
+        self.unproven.get_or_insert_with(|| (before.told.text.clone(), rates));
         locked(&self.journal).forget_rates();
         // Removes what is set up for interfaces that the new policy does not shape in the same way.
         let place = |link: &Link| (link.device.clone(), link.path());
@@ -463,8 +475,15 @@ impl Supervisor<'_> {
                 // A policy that the worker has refused is not sent again.
                 let next = self.next.take_if(|next| next.told.number == number);
                 if let Some(next) = next.filter(|_| taken) {
-                    self.known = next;
-                    locked(&self.journal).forget_rates();
+                    if self.made_since {
+                        // It was told of already, and perhaps of what was made after it.
+                        self.known.files = next.files;
+                        self.known.told.number = next.told.number;
+                        self.known.told.begun.file = next.told.begun.file;
+                    } else {
+                        self.known = next;
+                        locked(&self.journal).forget_rates();
+                    }
                     read = true;
                 }
             } else {
@@ -509,7 +528,7 @@ impl Supervisor<'_> {
         let unproven = self.unproven.take();
         if !self.shaped {
             self.keeper.started(&self.known.told.text);
-        } else if let Some(before) = unproven {
+        } else if let Some((before, _)) = unproven {
             let text = self.known.told.text.clone();
             self.note_read(&text, &before);
         }

@@ -166,7 +166,7 @@ fn ask_again(
     asked: &Receiver<(Window, Option<String>, Option<By>)>,
     news: &Sender<News>,
 ) {
-    let mut next = Instant::now();
+    let (mut next, mut is_due) = (Instant::now(), true);
     loop {
         let told = match again(args, &mut client, &wanted) {
             Ok(document) => {
@@ -186,14 +186,17 @@ fn ask_again(
         }
         // However long answers take, no second of the sparklines is left out.
         let now = Instant::now();
-        next = (next + EACH).max(now);
-        match asked.recv_timeout(next - now) {
+        if is_due {
+            next = (next + EACH).max(now);
+        }
+        is_due = false;
+        match asked.recv_timeout(next.saturating_duration_since(now)) {
             Ok(first) => {
                 // If several keys were pressed, the last one counts.
                 let (window, class, by) = asked.try_iter().last().unwrap_or(first);
                 (wanted.window_s, wanted.class, wanted.by) = (seconds(window), class, by.map(By::word));
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => is_due = true,
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

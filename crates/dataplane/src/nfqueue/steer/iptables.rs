@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use super::super::marks;
-use super::program::{is_absent, run};
+use super::program::{is_absent, is_busy, run};
 use super::{Fail, Steer};
 
 /// The programs of the two families.
@@ -52,12 +52,12 @@ pub fn remove(steer: &Steer) -> Result<(), String> {
     remove_where(steer, |_| false)
 }
 
-/// The same, also where there is no iptables: then there are no rules.
+/// The same, also where no iptables can list rules: then it has none of altq's.
 ///
 /// # Errors
-/// What a program says that does not remove rules, or does not tell whether there are any.
+/// What a program says that does not remove rules, or is kept from its work by another one.
 pub fn clear(steer: &Steer) -> Result<(), String> {
-    remove_where(steer, is_absent)
+    remove_where(steer, |said| !is_busy(said))
 }
 
 /// `absent`: whether a program that says this has no rules.

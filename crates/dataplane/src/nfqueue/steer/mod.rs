@@ -76,6 +76,8 @@ pub struct Steering {
     /// True if rules that hold packets back existed before: then they stay even if this start
     /// fails.
     stood: bool,
+    /// Why rules of the other firewall that were left may still be there.
+    uncleared: Option<String>,
 }
 
 impl Steering {
@@ -88,16 +90,12 @@ impl Steering {
     pub fn new(steer: Steer) -> Result<Steering, Error> {
         nameable(&steer.interface)?;
         let stood = steer.fail.is_closed() && (nft::is_there(&steer) || iptables::is_there(&steer));
-        let mut steering = Steering { steer, firewall: Some(Firewall::Nft), stood };
+        let mut steering = Steering { steer, firewall: Some(Firewall::Nft), stood, uncleared: None };
         let nft = match nft::set(&steering.steer) {
             Ok(()) => {
-                // An earlier process may have left rules in iptables, which would take the packets.
-                if let Err(error) = iptables::clear(&steering.steer) {
-                    let interface = &steering.steer.interface;
-                    return Err(Error::Steering(format!(
-                        "rules of iptables for {interface} that were left could not be taken away: {error}"
-                    )));
-                }
+                // An earlier process may have left rules in iptables. What shapes must not fail for
+                // another program that is at work there.
+                steering.uncleared = iptables::clear(&steering.steer).err();
                 return Ok(steering);
             }
             Err(error) => error,
@@ -116,6 +114,12 @@ impl Steering {
     /// What the rules are to do.
     pub fn steer(&self) -> &Steer {
         &self.steer
+    }
+
+    /// What iptables has said if it did not remove the rules that an earlier process may have left
+    /// there.
+    pub fn uncleared(&self) -> Option<&str> {
+        self.uncleared.as_deref()
     }
 
     /// The firewall that has the rules.
@@ -194,8 +198,8 @@ pub(crate) fn unset(steer: &Steer, by: Firewall) -> Result<(), String> {
 /// network namespace of the calling thread.
 ///
 /// # Errors
-/// [`Error::Steering`] if there are rules that cannot be removed, or it is not known whether there
-/// are any.
+/// [`Error::Steering`] if there are rules that cannot be removed, or a firewall is kept from
+/// telling whether there are any.
 pub fn sweep(interface: &str, ingress: bool) -> Result<(), Error> {
     let mut left = Vec::new();
     // It is no longer known whether the interface was a port when the rules were made.

@@ -17,7 +17,7 @@ thread_local! {
 pub fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     #[cfg(test)]
     if UNTIL_FAULT.replace(UNTIL_FAULT.get() - 1) == 0 {
-        return Err("a fault".to_owned());
+        return Err("a fault: another app is holding the xtables lock".to_owned());
     }
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
@@ -53,7 +53,23 @@ pub fn run(name: &str, arguments: &[&str], input: &str) -> Result<String, String
 /// firewall in the kernel, or the program itself.
 pub fn is_absent(said: &str) -> bool {
     // Of nft: ENOENT; of the kernel without nf_tables: EINVAL, EPROTONOSUPPORT, EOPNOTSUPP. Of
-    // iptables: "Table does not exist".
-    let words = ["not installed", "No such file", "does not exist", "not supported", "Invalid argument"];
-    words.iter().any(|words| said.contains(words))
+    // iptables: a table that does not exist, that only nft can read, or for which the kernel has
+    // nothing; and a lock that nobody can take.
+    let words = [
+        "not installed",
+        "No such file",
+        "does not exist",
+        "not supported",
+        "Invalid argument",
+        "is incompatible",
+        "who? (do you need",
+    ];
+    let no_lock = said.contains("can't open lock file") && !said.contains("Permission denied");
+    no_lock || words.iter().any(|words| said.contains(words))
+}
+
+/// True if a program of iptables has failed because another one was at work, so that it may find
+/// rules the next time.
+pub fn is_busy(said: &str) -> bool {
+    said.contains("holding the xtables lock") || said.contains("temporarily unavailable")
 }

@@ -204,6 +204,8 @@ pub fn make(live: &Live, wire: Option<&Wire>, wanted: Wanted) -> Result<Made, Fa
     state.follow(text);
     if let Some(wait) = wait_ns {
         state.course.wait(asked_at.saturating_add(wait), guards, time().now);
+        // What was tried in vain was another change.
+        state.try_again = None;
     }
     made.number = Some(number);
     match live.keep.ask(Ask::Made) {

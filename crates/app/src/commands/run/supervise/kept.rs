@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use altq_config::Link;
 use altq_control::Request;
 use altq_control::change::{Answer, Ask, By, Question, Reply, Text, What};
 use altq_control::journal::{locked, note};
@@ -11,7 +12,7 @@ use altq_engine::units::{Nanos, Rate};
 
 use super::super::apply::rate_again;
 use super::super::heart::{Begun, Told};
-use super::super::keep::policy_of;
+use super::super::keep::{policy_of, returns};
 use super::{Known, Supervisor, ToWorker, choose};
 
 /// How long after the deadline the worker may take to take a change back. After that it is killed,
@@ -22,11 +23,14 @@ impl Supervisor<'_> {
     /// Answers a question of the worker.
     pub(super) fn question(&mut self, Question { keep, ask }: Question) {
         let begins = match &ask {
-            Ask::Begin { text, what, .. } => Some((text.clone(), matches!(what, What::Applied | What::Hangup))),
+            Ask::Begin { text, what, .. } => Some((text.clone(), *what)),
             _ => None,
         };
         let old = match &ask {
-            Ask::Reverted { .. } => self.keeper.old().cloned(),
+            Ask::Reverted { .. } => match self.keeper.ask(Ask::Old) {
+                Answer::Old { text, rates } => Some((text, rates)),
+                _ => None,
+            },
             _ => None,
         };
         let (made, aborted, saved) = (ask == Ask::Made, ask == Ask::Abort, ask == Ask::Saved);
@@ -47,14 +51,76 @@ impl Supervisor<'_> {
         if saved || confirmed && matches!(answer, Answer::Done { .. }) {
             begun.instead = None;
         }
-        let runs = if made { self.begun.take() } else { old.map(|text| (text, false)) };
+        let runs = if made { self.begun.take() } else { None };
         if let Some(worker) = &self.worker {
             // A worker that has ended needs no answer.
             let _ = worker.policies.send(ToWorker::Kept(Reply { kept: keep, answer }));
         }
         // Reading a long policy takes a second, and nobody has to wait for it.
-        if let Some((text, of_file)) = runs {
-            self.runs(text, of_file);
+        if let Some((text, what)) = runs {
+            self.made_since = true;
+            let set = locked(&self.journal).rates().clone();
+            if self.runs(text, matches!(what, What::Applied | What::Hangup)) && what == What::Edited {
+                // A change of one class is none of the rates that were set.
+                for (link, rate_bit_s) in set {
+                    locked(&self.journal).take(&note(&Request::SetLink { link, rate_bit_s }));
+                }
+            }
+        }
+        if let Some((text, rates)) = old {
+            self.made_since = true;
+            self.back_to(text, &rates);
+        }
+    }
+
+    /// The policy before a change runs again, with the rates that were set before the change.
+    fn back_to(&mut self, text: Text, rates: &BTreeMap<String, u64>) {
+        let (went, set) = (self.rates(), locked(&self.journal).rates().clone());
+        self.unproven = None;
+        if self.runs(text, false) {
+            self.set_again(&went, &set, rates);
+        }
+    }
+
+    /// Takes a change that waits back if a worker that began with it could not, because only a new
+    /// start can: now is one.
+    pub(super) fn take_back_at_start(&mut self) {
+        let Some(old) = self.keeper.waits().and_then(|_| self.keeper.old().cloned()) else { return };
+        if returns(self.args, &self.known.told.text, &old) {
+            return;
+        }
+        let Answer::Old { text, rates } = self.keeper.ask(Ask::Old) else { return };
+        self.back_to(text, &rates);
+        let why = "only a new start can take it back, and this is one";
+        self.keeper.ask(Ask::Reverted { why: why.to_owned() });
+        eprintln!("altq run: the change that waited is taken back: {why}");
+    }
+
+    /// The policy that was read at SIGHUP while no worker ran gives way to the one before if a
+    /// worker ends by itself, with this code, before it shapes.
+    pub(super) fn forget_unproven(&mut self, code: i32) {
+        if self.watch.shaping_since().is_some() {
+            return;
+        }
+        let Some((before, rates)) = self.unproven.take() else { return };
+        let (name, links) = (self.known.told.text.name.clone(), self.known.links.clone());
+        if !self.runs(before, false) {
+            return;
+        }
+        for (link, rate_bit_s) in rates {
+            locked(&self.journal).take(&note(&Request::SetLink { link, rate_bit_s }));
+        }
+        // What the worker may have set up for interfaces that the policy before does not shape.
+        let place = |link: &Link| (link.device.clone(), link.path());
+        let now: Vec<_> = self.known.links.iter().map(place).collect();
+        let gone: Vec<&Link> = links.iter().filter(|link| !now.contains(&place(link))).collect();
+        if let Err(error) = altq_dataplane::sweep(&gone) {
+            eprintln!("altq run: {error}");
+        }
+        let why = format!("a worker that began with {name} ended with code {code}");
+        eprintln!("altq run: {why}; it was read while no worker ran, and the policy before runs again");
+        if let Some(since) = self.away.take().map(|away| away.since()) {
+            self.away = self.answer_meanwhile(&why, since);
         }
     }
 
@@ -68,7 +134,9 @@ impl Supervisor<'_> {
 
     /// Another policy runs now. The next worker will begin with it. `of_file`: the text is that of
     /// the file of its name, and no edited copy.
-    fn runs(&mut self, text: Text, of_file: bool) {
+    ///
+    /// False, with a message, if the text cannot be read: then nothing is changed.
+    fn runs(&mut self, text: Text, of_file: bool) -> bool {
         let before = &self.known.told.begun;
         let file = if of_file && text.name == before.path { Some(text.clone()) } else { before.file.clone() };
         let begun = Begun { file, instead: None, ..before.clone() };
@@ -80,8 +148,12 @@ impl Supervisor<'_> {
                     drift.asks(&self.known.files, &self.known.links);
                 }
                 locked(&self.journal).forget_rates();
+                true
             }
-            Err(why) => eprintln!("altq run: the next worker begins with the policy before: {why}"),
+            Err(why) => {
+                eprintln!("altq run: the next worker begins with the policy before: {why}");
+                false
+            }
         }
     }
 
@@ -114,9 +186,7 @@ impl Supervisor<'_> {
         let Answer::Old { text, rates } = self.keeper.ask(Ask::Old) else { return };
         let had = self.worker.is_some();
         self.kill();
-        let (went, set) = (self.rates(), locked(&self.journal).rates().clone());
-        self.runs(text, false);
-        self.set_again(&went, &set, &rates);
+        self.back_to(text, &rates);
         self.keeper.ask(Ask::Reverted { why: "nobody confirmed it in time".to_owned() });
         eprintln!("altq run: the change that nobody confirmed is taken back");
         self.overdue = None;
