@@ -96,7 +96,7 @@ function drawFacts() {
     ["delay p50 / p99", delay(now[P50]) + " / " + delay(now[P99])],
     ["waits at most", one.bound === null ? "no promise" : delay(one.bound)],
     ["drops / marks a second", each(now[DROPS], link.step) + " / " + each(now[MARKED], link.step)],
-    ["backlog", now[PACKETS] + " packets, " + bytes(now[WAITING])],
+    ["backlog", now[PACKETS] + (now[PACKETS] === 1 ? " packet, " : " packets, ") + bytes(now[WAITING])],
     ["limited by", one.by || "–"],
     ["scheduler", one.scheduler || "–"],
   ];
