@@ -106,17 +106,23 @@ def looks(page):
     return wrong + [f"it says {line}" for line in page.value("said")]
 
 
+def looked_at(world, policy, stack):
+    """A service with this policy between the two hosts of a bridge, and a browser beside its `altq web`."""
+    service = Service(world, "bridge", policy, options=["--interval", "500ms"], supervise=False)
+    service.start()
+    stack.callback(service.end)
+    web = Web(world, service)
+    stack.callback(web.end)
+    browser = Browser(world, service.host)
+    stack.callback(browser.end)
+    return service, browser
+
+
 def page(world, arguments):
     part = Part("page", "The page in Chromium, by keyboard: tree, history, flows, which class a packet gets",
                 ["size", "colours", "background", "not as wanted"])
-    service = Service(world, "bridge", POLICY, options=["--interval", "500ms"], supervise=False)
     with contextlib.ExitStack() as stack:
-        service.start()
-        stack.callback(service.end)
-        web = Web(world, service)
-        stack.callback(web.end)
-        browser = Browser(world, service.host)
-        stack.callback(browser.end)
+        _, browser = looked_at(world, POLICY, stack)
         to = world.to("bridge")
         for port, payload, rate in ((FIRST_COUNT, 1200, 12_000_000), (SECOND_COUNT, 800, 12_000_000)):
             packets = rate / 8 / (payload + UDP_HEADERS[4] + OVERHEAD)

@@ -23,10 +23,9 @@ sys.path.insert(0, str(REPOSITORY / "benches"))
 from paths_result import UDP_HEADERS  # noqa: E402
 from paths_world import (FIRST, FIRST_COUNT, OVERHEAD, SECOND, SECOND_COUNT, Failure, Lacks, World,  # noqa: E402
                          private_mounts)
-from service_world import Service  # noqa: E402
 from views_parts import SHOWN  # noqa: E402
-from views_browser import Browser  # noqa: E402
-from views_world import PORT, Web  # noqa: E402
+from views_page import looked_at  # noqa: E402
+from views_world import PORT  # noqa: E402
 
 POLICY = f"""link wan {{
     device    bridge a b
@@ -100,15 +99,9 @@ def photograph(browser, path, width, height, dark=False):
 
 def made(world, arguments):
     out = REPOSITORY / "docs" / "pictures" / "web.png"
-    service = Service(world, "bridge", POLICY, options=["--interval", "500ms"], supervise=False)
     with contextlib.ExitStack() as stack:
-        service.start()
-        stack.callback(service.end)
-        web = Web(world, service)
-        stack.callback(web.end)
         # Without a browser nobody has to wait for the traffic.
-        browser = Browser(world, service.host)
-        stack.callback(browser.end)
+        service, browser = looked_at(world, POLICY, stack)
         traffic(world, service, arguments.seconds, stack)
         photograph(browser, out, 1240, 720)
         print(out)

@@ -2,9 +2,10 @@
 //!
 //! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU. A
 //! longer frame, a super-packet or jumbo frame, goes on in a *body* of 64 KB. A frame cut from a
-//! super-packet has a head of its own. Where it fits there, it is copied; otherwise, with a large
-//! MTU, it shares the body. So what waits in queues needs no bodies, of which each would be kept as
-//! long as one of its frames waits. A packet's handle in the engine is the number of its head.
+//! super-packet has a head of its own. Where it fits there, it is copied; a longer one, of several
+//! packets or of a large MTU, shares the body, which is kept as long as one of its frames waits. So
+//! the loop cuts into single packets where many bodies are in use. A packet's handle in the engine
+//! is the number of its head.
 //!
 //! The kernel provides the memory when it is first touched, so slots that are never used cost only
 //! address space, and the one used last is the first to be used again. What batches take is touched

@@ -97,7 +97,7 @@ pub struct Totals {
     held: Vec<Packed>,
     /// By class: how many packets waited how long since the start, with those of classes below when
     /// they left.
-    ages: Vec<Waited>,
+    ranges: Vec<Waited>,
     removed: Vec<ClassId>,
     /// How late timers were in these counts.
     late: Packed,
@@ -165,10 +165,10 @@ impl Totals {
         let count = counts.classes.len();
         self.before.resize(count.max(self.before.len()), (0, 0));
         self.waited.resize_with(count.max(self.waited.len()), Packed::default);
-        self.ages.resize_with(count.max(self.ages.len()), Waited::default);
+        self.ranges.resize_with(count.max(self.ranges.len()), Waited::default);
         for class in counts.removed {
-            if let Some(ages) = self.ages.get_mut(class as usize) {
-                *ages = Waited::default();
+            if let Some(ranges) = self.ranges.get_mut(class as usize) {
+                *ranges = Waited::default();
             }
             if let (Some(before), Some(waited)) =
                 (self.before.get_mut(class as usize), self.waited.get_mut(class as usize))
@@ -204,9 +204,9 @@ impl Totals {
             let bits = u128::from(now.saturating_sub(before)) * 8 * u128::from(SECOND);
             bits.checked_div(time).unwrap_or(0) as u64
         };
-        for (class, ages) in classes.iter_mut().zip(&mut self.ages) {
-            ages.add(&class.sojourn);
-            class.waited = ages.clone();
+        for (class, ranges) in classes.iter_mut().zip(&mut self.ranges) {
+            ranges.add(&class.sojourn);
+            class.waited = ranges.clone();
         }
         for ((class, before), borrowed) in classes.iter_mut().zip(&mut self.before).zip(borrowed) {
             let now = (class.counters.sent_bytes, class.counters.sent_wire_bytes);

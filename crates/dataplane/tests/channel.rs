@@ -275,6 +275,22 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
     }
 }
 
+/// Where super-packets are cut, pieces of few of them wait with the memory in which they came: the
+/// others are cut into single packets. Nothing is lost.
+#[test]
+fn a_long_queue_of_super_packets_is_one_of_single_packets() {
+    let link = link(
+        "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo
+            class all { default  queue drop_tail { limit 10000packets } } }",
+    );
+    let (left, last) = run(&link, (0..200).map(|_| super_packet(0, 80, 64_000)).collect(), 2 * SECOND, |_| {});
+    assert_eq!((last.work.supers, last.work.uncut), (200, 0));
+    assert_eq!(left.iter().map(|f| length(f) - 40).sum::<u64>(), 200 * 64_000);
+    // Six pieces each of at most two batches of 64 super-packets.
+    let pieces = left.iter().filter(|f| length(f) > 1500).count();
+    assert!((6..=6 * 128).contains(&pieces), "{pieces} of {}", left.len());
+}
+
 /// Each packet on the wire has its own colour (RFC 2697 3), at every rate: of 43 packets of 1,500
 /// bytes and one of 1,260 that come at once, bucket C of 15,000 bytes has tokens for ten, and
 /// bucket E of 7,500 for five.

@@ -128,6 +128,9 @@ fn take_away_from(index: u32, name: &str, ingress: bool) -> Result<(), Error> {
     if !ingress {
         return take_away_renamed(index);
     }
+    if Interface::name_of(index).is_none() {
+        return Ok(());
+    }
     let mut ask = open()?;
     let Some(device) = self::index(&mut ask, &ifb(name))? else { return Ok(()) };
     match redirects(&mut ask, index, Some(device))?.0 {

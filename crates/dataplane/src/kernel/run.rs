@@ -190,9 +190,9 @@ fn watch(
 fn back(name: &str, ingress: bool, stands: &mut Stands, (before, known): (Option<u32>, Option<u32>)) -> Option<u32> {
     let now = find(name).ok()?.index;
     if let Some(old) = known.filter(|old| *old != now) {
-        // If it is there under another name, it must not be shaped any more. An error is one of
-        // the interface's, which is about to go.
-        let _ = take_away_from(old, name, ingress);
+        // If it is there under another name, it must not be shaped any more. If that fails, it is
+        // tried again at the next look.
+        take_away_from(old, name, ingress).ok()?;
     }
     if before == Some(now) && !vanished(name, ingress).unwrap_or(false) {
         return before;
