@@ -519,7 +519,7 @@ impl Engine {
         if words.split_whitespace().any(|word| word == "queue") {
             return Err(errors::policy_use("the queue of a class stays as it is; leave the word queue out".into()));
         }
-        let made = ClassWords::new(&self.link, parent, "program").class(parent, words);
+        let made = ClassWords::new(&self.link, self.link.spec.rate, parent, "program").class(parent, words);
         let settings = made.map_err(|wrong| errors::policy_use(wrong.to_string()))?.settings;
         let now = self.at(now_ns)?;
         let change = Change::SetClass { class, parent, settings };

@@ -29,12 +29,12 @@ pub struct ClassWords {
 }
 
 impl ClassWords {
-    /// A reader for classes below `parent`. `whose` is one word that says in messages what such a
-    /// class is for, and also its name there.
-    pub fn new(link: &Link, parent: ClassId, whose: &'static str) -> ClassWords {
+    /// A reader for classes below `parent`. Percentages are of `rate`. `whose` is one word that
+    /// says in messages what such a class is for, and also its name there.
+    pub fn new(link: &Link, rate: Rate, parent: ClassId, whose: &'static str) -> ClassWords {
         let scheduler = scheduler_below(link, parent).clone();
         let spec = LinkSpec {
-            rate: link.spec.rate,
+            rate,
             mtu: link.spec.mtu,
             overhead: link.spec.overhead,
             regulator: Regulator::None,

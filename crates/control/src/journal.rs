@@ -6,14 +6,17 @@
 mod reservations;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use altq_config::Link;
 use serde::Serialize;
 
 use crate::client::Client;
 use crate::fault::Fault;
 use crate::request::{self, BULK, Request, WRITE_LINE, Written};
-use crate::roster::{Failure, Report};
+use crate::roster::followed::would_not_fit;
+use crate::roster::reserved::Time;
+use crate::roster::{Failure, Report, Roster};
 use reservations::Reservations;
 
 pub use reservations::{gone, saved, that_is_all};
@@ -122,6 +125,34 @@ impl Journal {
         self.rates.is_empty() && self.subscribers.is_empty() && self.reservations.is_empty()
     }
 
+    /// Checks that the links of another policy have room for all subscribers and reservations.
+    /// `room`: how many packets the queues of all subscribers may hold in each link.
+    ///
+    /// # Errors
+    /// Those for which there is no room, or a link that the engine refuses.
+    pub fn fits(&self, links: &[Link], room: usize, at: Time) -> Result<(), Fault> {
+        if self.subscribers.is_empty() && self.reservations.is_empty() {
+            return Ok(());
+        }
+        let links = links.iter().cloned().map(Arc::new);
+        let mut roster = Roster::new(links, room).map_err(|error| Fault::refused(error.message))?;
+        let mut said = Vec::new();
+        // One that cannot be read was not noted.
+        let subscribers = self.subscribers.values().filter_map(|one| one.clone().read().ok()).collect();
+        for Failure { id, error } in roster.set(subscribers).0.failed {
+            said.push(format!("subscriber {id}: {}", error.message));
+        }
+        for state in self.reservations.states() {
+            for (id, why) in roster.restore(at, Some(&state), false).result.refused {
+                said.push(format!("reservation {id} of link {}: {why}", state.link));
+            }
+        }
+        match said.is_empty() {
+            true => Ok(()),
+            false => Err(would_not_fit(&said)),
+        }
+    }
+
     /// The subscribers of those sent to a new worker that it has refused, by its report. They no
     /// longer exist, except those that a client has changed meanwhile.
     fn refused(&mut self, sent: &[Written], report: &str) -> Vec<Failure> {
@@ -154,7 +185,7 @@ pub fn give(journal: &Mutex<Journal>, client: &mut Client) -> (Vec<Failure>, Res
     let links: Vec<String> = locked(journal).rates.keys().cloned().collect();
     let ids: Vec<String> = locked(journal).subscribers.keys().cloned().collect();
     let (mut refused, mut result) = (Vec::new(), Ok(()));
-    // Subscribers first: a percentage is one of the policy's rate, not of one that was set.
+    // Subscribers first: they fit into the rates that the policy writes.
     for ids in ids.chunks(BULK) {
         let subscribers = locked(journal).still(ids);
         for part in parts(&subscribers) {
@@ -199,6 +230,8 @@ fn parts(subscribers: &[Written]) -> Vec<&[Written]> {
 
 #[cfg(test)]
 mod tests {
+    use altq_config::{Language, parse_str};
+
     use super::*;
 
     fn asked(text: &str) -> Request {
@@ -246,6 +279,50 @@ mod tests {
         assert_eq!(told, report.failed);
         assert_eq!(journal.subscribers.keys().collect::<Vec<&String>>(), ["a", "c"]);
         assert!(journal.refused(&sent, "nonsense").is_empty());
+    }
+
+    fn links(text: &str) -> Vec<Link> {
+        let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        policy.links
+    }
+
+    /// While no worker runs, the journal alone knows what clients have made.
+    #[test]
+    fn who_has_no_room_in_another_policy_is_named() {
+        let policy = "link down { rate 100Mbit/s  scheduler cbq
+            class subscribers { share 40% }
+            class res { rate 10Mbit/s  reservations { lifetime 100s } }
+            class rest { share 20%  default } }";
+        let (at, mut journal) = (Time { now: 5, boot: 5 }, Journal::default());
+        let fits = |journal: &Journal, text: &str, room| journal.fits(&links(text), room, at);
+        assert_eq!(
+            fits(&journal, "link wan { rate 1Mbit/s  scheduler cbq  class x { share 10%  default } }", 9),
+            Ok(())
+        );
+        journal.take(
+            br#"{"op":"subscriber.set","subscribers":[
+            {"id":"a","addr":["10.0.0.1"],"classes":[{"link":"down","rate_bit_s":10000000}]},
+            {"id":"b","addr":["10.0.0.2"],"classes":[{"link":"down","words":"share 20%"}]}]}"#,
+        );
+        let tspec = r#"{"rate_bit_s":3000000,"burst_bytes":1500}"#;
+        let reservation = format!(
+            r#"{{"id":4,"key":"k","owner":null,"flows":[{{"dport":7,"proto":"udp"}}],"tspec":{tspec},
+            "excess":"borrow","delay_ns":null,"ttl_ns":null,"deadline_boot_ns":null}}"#
+        );
+        journal.take(&saved("down", serde_json::from_str(&reservation).unwrap()));
+        assert_eq!(fits(&journal, policy, 1000), Ok(()));
+        for (other, room, who) in [
+            (policy.replace("share 40%", "share 25%"), 1000, "subscriber b: the classes below `subscribers`"),
+            (policy.replace("10Mbit/s", "2Mbit/s"), 1000, "reservation 4 of link down: "),
+            (policy.replace("reservations { lifetime 100s }", ""), 1000, "reservation 4 of link down: "),
+            (policy.replace("link down", "link other"), 1000, "subscriber a: no link `down` runs here"),
+            (policy.replace("class rest", "class a"), 1000, "subscriber a: the link `down` has a class `a`"),
+            (policy.to_owned(), 60, "subscriber b: the queues of subscribers would hold 100 packets"),
+        ] {
+            let fault = fits(&journal, &other, room).unwrap_err();
+            assert!(fault.message.starts_with("what came while altq ran would not fit: "), "{fault}");
+            assert!(fault.message.contains(who), "{other}: {fault}");
+        }
     }
 
     #[test]

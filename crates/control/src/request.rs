@@ -364,7 +364,7 @@ impl Written {
     }
 
     /// Checks it.
-    fn read(self) -> Result<Subscriber, Fault> {
+    pub(crate) fn read(self) -> Result<Subscriber, Fault> {
         let id = name("subscriber", self.id)?;
         let of = |message: String| Fault::usage(format!("subscriber {id}: {message}"));
         if self.addr.is_empty() || self.addr.len() > EACH {

@@ -44,11 +44,12 @@ pub struct Report {
     pub done: usize,
     /// How many were already as asked.
     pub unchanged: usize,
-    /// Those that stay as they were, and why.
+    /// Those that are refused, and why.
     pub failed: Vec<Failure>,
 }
 
-/// A subscriber that stays as it was.
+/// A subscriber that is refused. It stays as it was. Only among several that exchange addresses may
+/// it have its new classes and keep its addresses; then the error says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Its name.
@@ -154,12 +155,18 @@ impl Roster {
         self.people.is_empty()
     }
 
+    /// A subscriber as it is now.
+    pub fn subscriber(&self, id: &str) -> Option<&Subscriber> {
+        self.people.get(id).map(|person| &person.asked)
+    }
+
     /// The subscribers, by name.
     pub fn subscribers(&self) -> impl Iterator<Item = &Subscriber> {
         self.people.values().map(|person| &person.asked)
     }
 
-    /// Changes the rate of a link. Classes keep the rates that they have.
+    /// Changes the rate of a link. Classes keep the rates that they have; percentages in the words
+    /// of subscribers that come later are of the rate that the policy writes.
     ///
     /// # Errors
     /// There is no such link, or its engine refuses the rate.
@@ -172,8 +179,6 @@ impl Roster {
         let change = Change::SetRate(rate);
         tree.trial.apply(0, &change).map_err(|error| of_engine(&error))?;
         Arc::make_mut(&mut tree.link).spec.rate = rate;
-        // Percentages are of the link's rate.
-        tree.readers.clear();
         tree.outdate();
         Ok(vec![(name.to_owned(), vec![change])])
     }
@@ -246,17 +251,26 @@ impl Roster {
         }
         // First they get their classes. One that fits by itself may be refused here, because
         // several together do not. Another one may then have its new classes and keep its address.
-        let mut moving = Vec::with_capacity(fitting.len());
+        let (mut moving, mut changed) = (Vec::with_capacity(fitting.len()), HashSet::new());
         for asked in self.agreed(fitting, report) {
             let Some(person) = self.people.get(&asked.id) else { continue };
             let stays = Subscriber { addresses: person.asked.addresses.clone(), ..asked.clone() };
             match self.set_one(stays, work) {
-                Ok(_) => moving.push(asked),
+                Ok(new) => {
+                    if new {
+                        changed.insert(asked.id.clone());
+                    }
+                    moving.push(asked);
+                }
                 Err(error) => report.failed.push(Failure { id: asked.id, error }),
             }
         }
         // Then they get their addresses, which cannot be refused any more.
+        let refused_before = report.failed.len();
         let moving = self.agreed(moving, report);
+        for failure in report.failed.iter_mut().skip(refused_before).filter(|one| changed.contains(&one.id)) {
+            failure.error.message.push_str("; it has its new classes, and keeps its addresses");
+        }
         for asked in &moving {
             if let Some(person) = self.people.get(&asked.id) {
                 self.owners.forget(&person.asked);
@@ -541,8 +555,10 @@ impl Tree {
     }
 
     fn read(&mut self, parent: ClassId, gets: &Gets) -> Result<ClassSpec, Fault> {
-        let link = &self.link;
-        self.readers.entry(parent).or_insert_with(|| Reader::new(link, parent)).class(parent, gets)
+        // Percentages are of the rate that the policy writes, not of one that was set or adapts: so
+        // the same words give the same class whenever they come, and again after a restart.
+        let (link, rate) = (&self.link, self.policy.spec.rate);
+        self.readers.entry(parent).or_insert_with(|| Reader::new(link, rate, parent)).class(parent, gets)
     }
 
     /// The rate that a class would be guaranteed by its words.

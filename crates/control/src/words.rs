@@ -13,9 +13,9 @@ use crate::request::Gets;
 pub struct Reader(ClassWords);
 
 impl Reader {
-    /// A reader for classes below `parent`.
-    pub fn new(link: &Link, parent: ClassId) -> Reader {
-        Reader(ClassWords::new(link, parent, "subscriber"))
+    /// A reader for classes below `parent`. Percentages are of `rate`.
+    pub fn new(link: &Link, rate: Rate, parent: ClassId) -> Reader {
+        Reader(ClassWords::new(link, rate, parent, "subscriber"))
     }
 
     /// The class of a subscriber, with its queue.
@@ -68,13 +68,13 @@ mod tests {
     fn a_rate_is_the_guarantee_and_the_most_under_every_scheduler_that_knows_rates() {
         for (scheduler, leaf) in LEAVES {
             let link = link(&format!("link l {{ rate 100Mbit/s  scheduler {scheduler}  {leaf} }}"));
-            let made = Reader::new(&link, ROOT).class(ROOT, &Gets::Rate(5_000_000)).unwrap();
+            let made = Reader::new(&link, link.spec.rate, ROOT).class(ROOT, &Gets::Rate(5_000_000)).unwrap();
             let entry = schedule::find(scheduler).unwrap();
             let most = entry.ceiling(&made.settings).map(|(rate, _)| rate);
             assert_eq!(most, Some(Rate::mbit_s(5)), "{scheduler}: {:?}", made.settings);
         }
         let link = link("link l { rate 100Mbit/s  scheduler priq  class all { priority 1 default } }");
-        let fault = Reader::new(&link, ROOT).class(ROOT, &Gets::Rate(5_000_000)).unwrap_err();
+        let fault = Reader::new(&link, link.spec.rate, ROOT).class(ROOT, &Gets::Rate(5_000_000)).unwrap_err();
         assert!(fault.to_string().contains("write the class's words instead"), "{fault}");
     }
 
@@ -84,7 +84,7 @@ mod tests {
             queue fq_codel { limit 300packets } }  class all { share 10% default } }";
         let link = link(written);
         let text = "share 5% borrow ceiling 20Mbit/s queue fq_codel { limit 300packets }";
-        let made = Reader::new(&link, ROOT).class(ROOT, &words(text)).unwrap();
+        let made = Reader::new(&link, link.spec.rate, ROOT).class(ROOT, &words(text)).unwrap();
         let expected = &link.spec.classes[link.class("a").unwrap() as usize];
         assert_eq!((&made.settings, &made.queue), (&expected.settings, &expected.queue));
         assert_eq!(made.queue.unwrap().limit, Limit::Packets(300));
@@ -92,14 +92,14 @@ mod tests {
         // estimator.
         let classic = "link l { rate 100Mbit/s  scheduler cbq { estimator classic }  class all { share 10% default } }";
         let classic = self::link(classic);
-        let made = Reader::new(&classic, ROOT).class(ROOT, &words("share 5% minburst 4")).unwrap();
+        let made = Reader::new(&classic, classic.spec.rate, ROOT).class(ROOT, &words("share 5% minburst 4")).unwrap();
         assert_eq!(made.settings.int("minburst"), Some(4));
     }
 
     #[test]
     fn words_that_are_none_or_reach_out_are_refused() {
         let link = link("link l { rate 100Mbit/s  scheduler cbq  class all { share 10% default } }");
-        let reader = Reader::new(&link, ROOT);
+        let reader = Reader::new(&link, link.spec.rate, ROOT);
         for (text, why) in [
             ("share 5% shares", "`shares`"),
             ("share 5Mbit/s", "a share is a percentage"),

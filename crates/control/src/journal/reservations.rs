@@ -94,13 +94,18 @@ impl Reservations {
         self.links.is_empty()
     }
 
+    /// All reservations, in parts that fit into requests.
+    pub fn states(&self) -> impl Iterator<Item = State> {
+        self.links.iter().flat_map(|(name, link)| link.parts(name))
+    }
+
     /// Sends all reservations to a new worker.
     ///
     /// # Errors
     /// The first fault. The rest is sent nevertheless, as long as the connection lasts.
     pub fn give(&self, client: &mut Client) -> Result<(), Fault> {
         let mut result = Ok(());
-        for state in self.links.iter().flat_map(|(name, link)| link.parts(name)) {
+        for state in self.states() {
             let given = client.ask(RESTORE, &Part { state: Some(&state), last: false });
             result = result.and(given.map(drop));
         }

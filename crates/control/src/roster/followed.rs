@@ -491,7 +491,7 @@ fn class_of(
     if names.contains_key(id) {
         return Err(format!("the policy has a class of this name in the link `{}`", to.name));
     }
-    let reader = readers.entry(parent).or_insert_with(|| Reader::new(to, parent));
+    let reader = readers.entry(parent).or_insert_with(|| Reader::new(to, to.spec.rate, parent));
     reader.class(parent, &asked.gets).map_err(|fault| fault.message)
 }
 
@@ -516,7 +516,8 @@ fn room_for(to: &Link, spec: &ClassSpec, sums: &mut HashMap<ClassId, u128>) -> R
     Ok(())
 }
 
-fn would_not_fit(said: &[String]) -> Fault {
+/// The fault that subscribers and reservations, of which each line names one, do not fit.
+pub(crate) fn would_not_fit(said: &[String]) -> Fault {
     let mut named = said.iter().take(NAMED).cloned().collect::<Vec<String>>().join("; ");
     if said.len() > NAMED {
         named += &format!("; and {} more", said.len() - NAMED);

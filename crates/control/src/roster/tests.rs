@@ -377,18 +377,41 @@ fn there_is_room_for_so_many_packets() {
     assert_eq!(counts(&world.set(vec![usual("d", "10.0.0.4")])), (1, 0, 0));
 }
 
+/// Each of two fits alone with its new class, but not both. Who has its new class all the same is
+/// not said to be as before.
 #[test]
-fn the_rate_of_a_link_changes_and_percentages_follow_for_those_that_come() {
+fn half_of_an_exchange_that_is_refused_is_told_as_it_is() {
+    let mut world = World::new(120);
+    let one = |id: &str, address: &str, packets: u32| {
+        let words = format!("share 1% queue drop_tail {{ limit {packets}packets }}");
+        subscriber(id, address, vec![place("down", None, Gets::Words(words))])
+    };
+    assert_eq!(counts(&world.set(vec![one("a", "10.0.0.1", 40), one("b", "10.0.0.2", 40)])), (2, 0, 0));
+    let report = world.set(vec![one("a", "10.0.0.2", 60), one("b", "10.0.0.1", 70)]);
+    assert_eq!(counts(&report), (0, 0, 2));
+    let said = |id: &str| report.failed.iter().find(|failure| failure.id == id).unwrap().error.message.clone();
+    assert!(said("b").contains("130 packets, and there is room for 120"), "{}", said("b"));
+    assert_eq!(said("a"), "10.0.0.2 is an address of subscriber b; it has its new classes, and keeps its addresses");
+    assert_eq!(world.roster.subscriber("a"), Some(&one("a", "10.0.0.1", 60)));
+    assert_eq!(world.roster.subscriber("b"), Some(&one("b", "10.0.0.2", 40)));
+    assert_eq!(world.roster.subscriber("c"), None);
+}
+
+#[test]
+fn percentages_are_of_the_rate_of_the_policy_whatever_rate_is_set() {
     let mut world = World::new(1000);
+    let place = place("down", None, Gets::Words("share 1%".into()));
+    world.set(vec![subscriber("early", "10.0.0.9", vec![place.clone()])]);
     let changes = world.roster.set_rate("down", Rate::mbit_s(200)).unwrap();
     world.make(changes);
     assert_eq!(world.engines[0].1.rate(), Rate::mbit_s(200));
     assert!(world.roster.set_rate("down", Rate::mbit_s(200)).unwrap().is_empty());
     assert!(world.roster.set_rate("wan", Rate::mbit_s(1)).unwrap_err().to_string().contains("there is down, up"));
-    let place = place("down", None, Gets::Words("share 1%".into()));
     world.set(vec![subscriber("a", "10.0.0.1", vec![place])]);
     let down = world.roster.link("down").unwrap();
-    assert_eq!(down.guarantee(down.class("a").unwrap()), Some(Rate::mbit_s(2)));
+    for name in ["early", "a"] {
+        assert_eq!(down.guarantee(down.class(name).unwrap()), Some(Rate::mbit_s(1)), "{name}");
+    }
 }
 
 /// Many at once, in any order. The trial and the engine always have the same numbers.

@@ -1,6 +1,6 @@
 //! Answers requests of clients of the control socket (docs/control.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use altq_config::{Link, Path};
 use altq_control::document::{BYPASS, Changed, LinkStatus, Status, Subscribers, Text};
 use altq_control::journal::note;
 use altq_control::reply::{Body, body, body_over};
-use altq_control::request::{Form, Subscriber};
+use altq_control::request::Form;
 use altq_control::rights::Peer;
 use altq_control::roster::Report;
 use altq_control::server::Service;
@@ -217,8 +217,15 @@ impl Answers {
         // Before anybody else changes something, so that the journal has changes in their order.
         self.note(&match request {
             Request::SetSubscribers(mut subscribers) => {
-                let failed = |one: &Subscriber| report.failed.iter().any(|failure| failure.id == one.id);
-                subscribers.retain(|one| !failed(one));
+                let failed: HashSet<&str> = report.failed.iter().map(|failure| failure.id.as_str()).collect();
+                // Who is refused may have changed in part, if several exchange addresses.
+                subscribers.retain_mut(|one| match state.roster.subscriber(&one.id) {
+                    Some(now) if failed.contains(one.id.as_str()) => {
+                        *one = now.clone();
+                        true
+                    }
+                    there => there.is_some(),
+                });
                 Request::SetSubscribers(subscribers)
             }
             other => other,
