@@ -314,7 +314,7 @@ def histories(world, arguments, part):
 
     def measure(choice):
         options = ["--interval", "1s", "--history", f"{choice[1]}Mbytes"]
-        service = Service(world, "bridge", many(classes), options=options, supervise=False)
+        service = Service(world, "bridge", many(classes), options=options)
         with contextlib.ExitStack() as stack:
             service.start()
             stack.callback(service.end)

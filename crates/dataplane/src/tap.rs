@@ -350,6 +350,8 @@ impl Writer<'_> {
 
 #[cfg(test)]
 mod tests {
+    mod stuck;
+
     use super::*;
 
     /// The loop's end of a tap, with the test as the writer.

@@ -9,9 +9,9 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use altq_dataplane::Running;
 use altq_dataplane::netns::Namespace;
 use altq_dataplane::stats::Snapshot;
+use altq_dataplane::{Fail, Options, Running};
 use world::routed::{self, Datagrams, PAYLOAD, Routed, routed};
 use world::{Bulk, policy};
 
@@ -291,6 +291,47 @@ fn what_waits_at_the_end_goes_on() {
         eprintln!("{snapshot}: {counters:?}, {arrived} arrived");
         assert!(counters.queued_packets > 50, "some waited");
         assert_eq!((arrived, counters.dropped_packets), (150, 0));
+    }
+    assert_eq!(world.rules(), before, "nothing is left");
+}
+
+/// To set up the other links may take long, and meanwhile nobody answers. Where nothing may pass
+/// unshaped, packets wait for the loop.
+#[test]
+fn packets_pass_until_the_loops_run() {
+    let Some(world) = routed() else { return };
+    let before = world.rules();
+    let policy = policy("link up { device wan  rate 20Mbit/s  scheduler fifo  class all { default } }");
+    let links: Vec<_> = policy.links.iter().collect();
+    let sink = world.right.run(|| UdpSocket::bind("10.9.2.2:5001").unwrap()).unwrap();
+    let source = world.left.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    source.connect("10.9.2.2:5001").unwrap();
+    let arrives = |within: u64| {
+        sink.set_read_timeout(Some(Duration::from_millis(within))).unwrap();
+        sink.recv(&mut [0; 1500]).is_ok()
+    };
+    for fail in [Fail::Open, Fail::Closed { except: Vec::new() }] {
+        let test = || {
+            let options = Options { fail: fail.clone(), ..Options::default() };
+            let ready = match altq_dataplane::open(&links, options) {
+                Ok(ready) => ready,
+                Err(error) if error.is_unsupported() => return eprintln!("SKIPPED: {error}"),
+                Err(error) => panic!("{error}"),
+            };
+            source.send(&[1; 200]).unwrap();
+            if fail.is_closed() {
+                assert!(!arrives(300), "it waits");
+            } else {
+                assert!(arrives(3000), "it passes");
+            }
+            let running = ready.start().unwrap();
+            assert!(!fail.is_closed() || arrives(3000), "what has waited goes on");
+            source.send(&[2; 200]).unwrap();
+            assert!(arrives(3000));
+            assert!(stop(running)[0].classes[0].counters.sent_packets > 0, "the loop had it");
+            altq_dataplane::sweep(&links).unwrap();
+        };
+        world.router.run(test).unwrap();
     }
     assert_eq!(world.rules(), before, "nothing is left");
 }

@@ -219,6 +219,9 @@ fn interval(word: &str) -> Result<Nanos, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    if args.worker.is_some() {
+        crate::say::never_wait();
+    }
     if let Some(why) = misplaced(args) {
         eprintln!("altq run: {why}");
         return Ok(Exit::Usage);
@@ -249,6 +252,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.detach {
         return Ok(detach(&links));
     }
+    // Nobody need read the log from now on: neither what shapes nor what watches over it waits for
+    // that.
+    crate::say::never_wait();
     if args.supervise {
         let socket = match socket(args) {
             Ok(socket) => socket,

@@ -39,11 +39,22 @@ impl<'w> Running<'w> {
 
     /// As [`start`](Running::start), with the policy in a folder.
     pub fn start_in(world: &'w World, folder: PathBuf, options: &[&str]) -> Option<Running<'w>> {
+        Running::start_as(world, folder, options, |_| {})
+    }
+
+    /// As [`start_in`](Running::start_in), with a command that is changed before it runs.
+    pub fn start_as(
+        world: &'w World,
+        folder: PathBuf,
+        options: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Option<Running<'w>> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
         command.arg("run").arg(folder.join("p.altq")).args(options).args(["--quiet", "--interval", "50ms"]);
         command.arg("--socket").arg(folder.join("altq.sock")).arg("--state").arg(folder.join("state"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(folder.join("log")).unwrap());
+        change(&mut command);
         let child = world.middle.run(|| command.spawn().unwrap()).unwrap();
         let mut running = Running { world, folder, child };
         let end = Instant::now() + Duration::from_secs(20);

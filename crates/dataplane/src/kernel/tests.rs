@@ -1,6 +1,8 @@
 //! Tests with faults at each request to a real kernel: it is not sent, or its answer is lost. What
 //! existed before stays as it was, on the interface and on the ifb for incoming packets.
 
+mod swapped;
+
 use std::io;
 use std::process::Command;
 

@@ -50,6 +50,9 @@ pub struct Place<'a> {
     pub bytes: u64,
     /// True if super-packets stay whole; otherwise the kernel segments them.
     pub whole: bool,
+    /// True if packets pass until the loop [holds](QueueEdge::hold) them; otherwise they wait from
+    /// the start.
+    pub passes: bool,
     /// For how many nanoseconds the loop looks for packets before it sleeps.
     pub spin: Nanos,
 }
@@ -72,6 +75,8 @@ pub struct QueueEdge {
     tracks: bool,
     /// Packets that the kernel had dropped from the queue when it was last read.
     dropped: u64,
+    /// While packets still pass: how many may wait once they are held.
+    to_hold: Option<u32>,
 }
 
 /// The number at which the search for a free queue begins. It depends on the interface and
@@ -114,7 +119,8 @@ fn ask(netlink: &mut Netlink, queue: u16, request: &[u8], sequence: u32) -> std:
 }
 
 impl QueueEdge {
-    /// Binds a free queue of the kernel, in the network namespace of the calling thread.
+    /// Binds a free queue of the kernel, in the network namespace of the calling thread. From then
+    /// on rules hand packets over, also those that a killed process has left.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; [`Error::Unsupported`] on a kernel without NFQUEUE.
@@ -149,6 +155,13 @@ impl QueueEdge {
             bound = bind(&mut netlink, queue);
         }
         bound.map_err(missing)?;
+        if place.passes {
+            // From here to the first turn of the loop much may be waited for: other links, and
+            // programs of the firewall that wait for one another.
+            request.clear();
+            message::let_pass(&mut request, queue, 3, true);
+            ask(&mut netlink, queue, &request, 3).map_err(missing)?;
+        }
         // With iptables, incoming packets are seen before their address is translated, so the
         // kernel must describe their connections.
         let mut tracks = place.ingress;
@@ -169,8 +182,21 @@ impl QueueEdge {
         }
         let (name, named) = (place.interface.to_owned(), place.named.to_vec());
         let spin = place.spin;
-        let (look_at, dropped) = (0, 0);
-        let mut edge = QueueEdge { netlink, waiting, name, named, found, queues, stop, look_at, spin, tracks, dropped };
+        let to_hold = place.passes.then_some(length);
+        let mut edge = QueueEdge {
+            netlink,
+            waiting,
+            name,
+            named,
+            found,
+            queues,
+            stop,
+            look_at: 0,
+            spin,
+            tracks,
+            dropped: 0,
+            to_hold,
+        };
         edge.look();
         Ok(edge)
     }
@@ -193,6 +219,18 @@ impl QueueEdge {
             // It is sent with the first verdicts. Until then, descriptions do no harm.
             message::track(&mut self.waiting.verdicts, self.waiting.queue, 0, false, false);
         }
+    }
+
+    /// Makes packets wait from now on, if they have passed until now: the loop runs. If the kernel
+    /// has no memory for that, they pass until the loop waits for the first time.
+    ///
+    /// # Errors
+    /// Those that end the loop.
+    pub fn hold(&mut self) -> Result<(), Error> {
+        if let Some(length) = self.to_hold.take() {
+            message::hold(&mut self.waiting.verdicts, self.waiting.queue, length);
+        }
+        self.flush()
     }
 
     /// Lets all packets through: those that wait, and from now on those that come. It must be

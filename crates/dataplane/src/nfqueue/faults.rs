@@ -19,10 +19,34 @@ const FRAMES: usize = 256;
 /// Datagrams that are sent in a try.
 const COUNT: usize = 20;
 
-/// A queue for packets that leave by the loopback interface, or come in at it.
-fn open(ingress: bool) -> Result<QueueEdge, Error> {
-    let place = Place { interface: "lo", ingress, named: &[], frames: FRAMES, bytes: 1 << 20, whole: false, spin: 0 };
+/// A queue for packets that leave by the loopback interface, or come in at it. `passes`: they pass
+/// until they are held.
+fn open(ingress: bool, passes: bool) -> Result<QueueEdge, Error> {
+    let (frames, bytes) = (FRAMES, 1 << 20);
+    let place = Place { interface: "lo", ingress, named: &[], frames, bytes, whole: false, passes, spin: 0 };
     QueueEdge::open(&place, Stop::new().unwrap())
+}
+
+/// Rules that hand packets to the queue of an edge for packets that leave. `None`, with a message,
+/// if this host has no firewall for that.
+fn steer(edge: &QueueEdge) -> Option<Steering> {
+    let (interface, queue, dscp, fail) = ("lo".to_owned(), edge.queue(), Vec::new(), Fail::Open);
+    match Steering::new(Steer { interface, ingress: false, port: false, queue, dscp, fail }) {
+        Ok(steering) => Some(steering),
+        Err(error) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+/// Two sockets, of which the first sends to the second.
+fn sockets() -> (UdpSocket, UdpSocket) {
+    let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
+    sink.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let source = UdpSocket::bind("127.0.0.1:0").unwrap();
+    source.connect(sink.local_addr().unwrap()).unwrap();
+    (source, sink)
 }
 
 /// The queues of the namespace, a line each.
@@ -38,7 +62,7 @@ fn in_a_namespace(test: impl FnOnce() + Send) {
         if !up.is_ok_and(|status| status.success()) {
             return eprintln!("SKIPPED: this test needs iproute2");
         }
-        match open(true) {
+        match open(true, true) {
             Ok(edge) => drop(edge),
             Err(error) => return eprintln!("SKIPPED: {error}"),
         }
@@ -50,17 +74,17 @@ fn in_a_namespace(test: impl FnOnce() + Send) {
     }
 }
 
-/// A start makes these calls: it opens the socket; then for binding, and for connection tracking,
-/// it sends a request and reads the answer.
+/// A start makes these calls: it opens the socket; then for binding, for letting packets pass, and
+/// for connection tracking, it sends a request and reads the answer.
 #[test]
 fn a_fault_at_any_call_of_the_start_leaves_no_queue() {
     in_a_namespace(|| {
-        for (how, fail) in [(libc::ENOBUFS, 5), (libc::ENOMEM, 5), (0, 2)] {
+        for (how, fail) in [(libc::ENOBUFS, 7), (libc::ENOMEM, 7), (0, 3)] {
             let mut failed = 0;
             for call in 0.. {
                 fault::HOW.set(how);
                 fault::UNTIL.set(call);
-                let edge = open(true);
+                let edge = open(true, true);
                 let reached = fault::UNTIL.get() < 0;
                 fault::UNTIL.set(-1);
                 if let Err(error) = &edge {
@@ -112,25 +136,11 @@ fn handle(edge: &mut QueueEdge) -> Result<usize, Error> {
 #[test]
 fn a_fault_while_packets_wait_leaves_none_behind() {
     in_a_namespace(|| {
-        let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
-        sink.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let source = UdpSocket::bind("127.0.0.1:0").unwrap();
-        source.connect(sink.local_addr().unwrap()).unwrap();
+        let (source, sink) = sockets();
         for how in [libc::ENOBUFS, libc::EBADF, 0] {
             for call in 0.. {
-                let mut edge = open(false).unwrap();
-                let steer = Steer {
-                    interface: "lo".into(),
-                    ingress: false,
-                    port: false,
-                    queue: edge.queue(),
-                    dscp: vec![],
-                    fail: Fail::Open,
-                };
-                let mut steering = match Steering::new(steer) {
-                    Ok(steering) => steering,
-                    Err(error) => return eprintln!("SKIPPED: {error}"),
-                };
+                let mut edge = open(false, false).unwrap();
+                let Some(mut steering) = steer(&edge) else { return };
                 for number in 0..COUNT {
                     source.send(&[number as u8; 100]).unwrap();
                 }
@@ -170,5 +180,40 @@ fn a_fault_while_packets_wait_leaves_none_behind() {
                 }
             }
         }
+    });
+}
+
+/// Packets pass until the loop runs, and a little longer if memory is short just then.
+#[test]
+fn packets_pass_until_they_are_held() {
+    in_a_namespace(|| {
+        let (source, sink) = sockets();
+        let arrives = || sink.recv(&mut [0; 200]).is_ok();
+        let sent_arrives = || {
+            source.send(&[7; 100]).unwrap();
+            arrives()
+        };
+        let mut edge = open(false, true).unwrap();
+        let Some(mut steering) = steer(&edge) else { return };
+        assert!(sent_arrives());
+        fault::HOW.set(libc::ENOBUFS);
+        fault::UNTIL.set(0);
+        edge.hold().unwrap();
+        fault::UNTIL.set(-1);
+        assert!(sent_arrives());
+        edge.wait(Some(now()), Want { frames: true, room: false }).unwrap();
+        assert!(!sent_arrives());
+        // It goes on with the end of the queue.
+        drop(edge);
+        assert!(arrives());
+        // Where nothing may pass, packets wait from the start.
+        let mut edge = open(false, false).unwrap();
+        assert!(!sent_arrives());
+        edge.hold().unwrap();
+        assert!(!sent_arrives());
+        drop(edge);
+        assert!(arrives() && arrives());
+        steering.remove().unwrap();
+        assert_eq!(queues(), "");
     });
 }

@@ -58,6 +58,7 @@ pub(crate) fn add(
         frames: shaper::frames(link, tuning, false),
         bytes: room(link, tuning),
         whole: whole(link),
+        passes: !starting.fail.is_closed(),
         spin: starting.spin,
     };
     let stop = starting.stop.for_loop().map_err(|e| Error::of("event descriptors", e))?;
@@ -117,7 +118,7 @@ pub(crate) fn add(
         format!("altq {direction}{name}"),
         Box::new(move |report| {
             let _lock = lock;
-            let result = shaper.run(report);
+            let result = shaper.edge().hold().and_then(|()| shaper.run(report));
             // First the packets are let through, here and in all other queues. Then the rules are
             // removed, and then the queue. Packets that come meanwhile pass at once.
             shaper.edge().release();

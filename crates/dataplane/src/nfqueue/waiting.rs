@@ -136,7 +136,7 @@ impl Waiting {
 
     /// Writes the requests that let all packets through, those that wait and those that come.
     pub fn release(&mut self) {
-        message::let_pass(&mut self.verdicts, self.queue);
+        message::let_pass(&mut self.verdicts, self.queue, 0, false);
         // Packets that have come since have higher numbers. Numbers are compared by their
         // difference, which must be less than 2^31.
         message::verdict_up_to(&mut self.verdicts, self.queue, self.last.wrapping_add(1 << 30), Verdict::Accept);

@@ -355,6 +355,8 @@ fn take_back(live: &Live, wire: Option<&Wire>, why: &str) -> Result<Made, Fault>
 
 #[cfg(test)]
 mod tests {
+    mod waits;
+
     use super::*;
 
     fn read(text: &Text) -> Policy {

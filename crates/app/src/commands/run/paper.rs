@@ -28,9 +28,7 @@ impl<W: Write> Paper<W> {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(error),
             Err(error) => {
                 if !self.failing {
-                    // Standard error may be the same file, and `eprintln` would end the process.
-                    let _ = writeln!(
-                        io::stderr(),
+                    eprintln!(
                         "altq run: stdout cannot be written ({error}); packets are shaped all the same, and output is \
                          left out until it can be written again"
                     );

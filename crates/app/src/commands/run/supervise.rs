@@ -412,6 +412,9 @@ impl Supervisor<'_> {
     /// While no worker runs, replaces the known policy by the one that was read.
     fn take_next(&mut self) {
         let Some(next) = self.next.take() else { return };
+        if let Err(fault) = self.what_came_fits(&next.links) {
+            return eprintln!("altq run: SIGHUP: {}; the policy that runs stays", fault.message);
+        }
         eprintln!("altq run: SIGHUP: {} is read; the next worker runs it", self.args.policy.file.display());
         let before = std::mem::replace(&mut self.known, next);
         // It is noted once it runs: perhaps it cannot.
@@ -739,6 +742,8 @@ fn exit_of(code: i32) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    mod worker;
+
     use super::*;
 
     #[test]

@@ -343,13 +343,25 @@ pub fn track(out: &mut Vec<u8>, queue: u16, sequence: u32, on: bool, ask: bool) 
 }
 
 /// Writes the requests after which packets that come to the queue pass at once. The flag comes
-/// first: without it, packets that find the queue full are dropped.
-pub fn let_pass(out: &mut Vec<u8>, queue: u16) {
+/// first: without it, packets that find the queue full are dropped. The kernel answers the last one
+/// only if `ask` is set.
+pub fn let_pass(out: &mut Vec<u8>, queue: u16, sequence: u32, ask: bool) {
     let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST, queue, 0);
     flag(out, NFQA_CFG_F_FAIL_OPEN, true);
     end(out, start);
-    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST, queue, 0);
+    let flags = if ask { NLM_F_REQUEST | NLM_F_ACK } else { NLM_F_REQUEST };
+    let start = begin(out, NFQNL_MSG_CONFIG, flags, queue, sequence);
     attribute(out, NFQA_CFG_QUEUE_MAXLEN, &0u32.to_be_bytes());
+    end(out, start);
+}
+
+/// Writes the request that ends what [`let_pass`] has begun: packets wait, at most so many of them.
+/// Of one request the kernel sets the length before the flag, so none finds the queue full
+/// meanwhile.
+pub fn hold(out: &mut Vec<u8>, queue: u16, length: u32) {
+    let start = begin(out, NFQNL_MSG_CONFIG, NLM_F_REQUEST, queue, 0);
+    attribute(out, NFQA_CFG_QUEUE_MAXLEN, &length.to_be_bytes());
+    flag(out, NFQA_CFG_F_FAIL_OPEN, false);
     end(out, start);
 }
 

@@ -214,11 +214,18 @@ fn requests_are_laid_out_as_the_kernel_reads_them() {
     out.clear();
     track(&mut out, 0x1234, 0, false, false);
     assert_eq!(out, [head(36, 2, 1, 0), flags(2, 0)].concat());
-    // Fail open (flag 1), then a length of 0.
+    // Fail open (flag 1), then a length of 0, with a request for an answer or without.
     out.clear();
-    let_pass(&mut out, 0x1234);
-    let length = [head(28, 2, 1, 0), vec![8, 0, 3, 0, 0, 0, 0, 0]].concat();
-    assert_eq!(out, [head(36, 2, 1, 0), flags(1, 1), length].concat());
+    let_pass(&mut out, 0x1234, 0, false);
+    let length = |of: u8| vec![8, 0, 3, 0, 0, 0, 0, of];
+    assert_eq!(out, [head(36, 2, 1, 0), flags(1, 1), head(28, 2, 1, 0), length(0)].concat());
+    out.clear();
+    let_pass(&mut out, 0x1234, 9, true);
+    assert_eq!(out, [head(36, 2, 1, 0), flags(1, 1), head(28, 2, 5, 9), length(0)].concat());
+    // The other way round: a length, and the flag is off.
+    out.clear();
+    hold(&mut out, 0x1234, 77);
+    assert_eq!(out, [head(44, 2, 1, 0), length(77), flags(1, 0)].concat());
 }
 
 #[test]

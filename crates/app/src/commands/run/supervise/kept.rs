@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use altq_config::Link;
-use altq_control::Request;
 use altq_control::change::{Answer, Ask, By, Question, Reply, Text, What};
 use altq_control::journal::{locked, note};
+use altq_control::{Fault, Request};
 use altq_engine::units::{Nanos, Rate};
 
+use super::super::QUEUE;
 use super::super::apply::rate_again;
 use super::super::heart::{Begun, Told};
 use super::super::keep::{policy_of, returns};
+use super::super::reservations::time;
 use super::{Known, Supervisor, ToWorker, choose};
 
 /// How long after the deadline the worker may take to take a change back. After that it is killed,
@@ -161,6 +163,13 @@ impl Supervisor<'_> {
         let policy = policy_of(&told.text).map_err(|failed| failed.to_string())?;
         let links = choose(&policy, self.args.link.as_deref())?.into_iter().cloned().collect();
         Ok(Known { told, files: self.known.files.clone(), links })
+    }
+
+    /// Checks that a policy has room for the subscribers and reservations that came while altq ran.
+    /// A worker checks that itself, if there is one.
+    pub(super) fn what_came_fits(&self, links: &[Link]) -> Result<(), Fault> {
+        let room = self.args.subscribers as usize * QUEUE;
+        locked(&self.journal).fits(links, room, time())
     }
 
     /// The policy that was read at SIGHUP while no worker ran runs now.
