@@ -15,56 +15,66 @@ use super::state::{AVAIL, LINKED, NIL, Records, span};
 
 const SLOTS: u64 = 64;
 
-/// The calendar.
+/// The calendar. What a packet needs of it besides the lists of its slots is one cache line.
 #[repr(align(64))]
 pub struct Calendar {
     /// Virtual time: the largest start tag that was served.
     v: u64,
     /// The largest start tag that was served by a guarantee.
     ahead: u64,
-    /// Children that can take excess now.
-    pub avail: u32,
-    /// Log2 of the width of a slot, ns.
-    shift: u32,
     /// The front slot, counted in slots of level 0.
     cur: u64,
     /// Where the first slot in use above level 0 begins, counted likewise; `u64::MAX` if none is in
     /// use. The front stays before it.
     above: u64,
+    /// Slots of level 0 in use.
+    bits: u64,
     /// The time of a byte of the fastest child so far, 2^-24 ns.
     fastest: u64,
-    levels: Box<[Level]>,
+    /// Children that can take excess now.
+    pub avail: u32,
+    /// Log2 of the width of a slot, ns.
+    shift: u32,
+    /// Made with the first child.
+    slots: Option<Box<Slots>>,
+}
+
+const _: () = assert!(size_of::<Calendar>() == 64);
+
+struct Slots {
+    /// Level 0.
+    near: [List; SLOTS as usize],
+    /// The levels above it.
+    far: Vec<Level>,
 }
 
 struct Level {
     bits: u64,
-    head: [u32; SLOTS as usize],
-    tail: [u32; SLOTS as usize],
+    lists: [List; SLOTS as usize],
 }
 
-impl Level {
-    /// Takes the first child out of a slot, in which `next` is the one behind it.
-    #[inline(always)]
-    fn take_first(&mut self, slot: usize, next: u32) {
-        self.head[slot] = next;
-        if next == NIL {
-            self.bits &= !(1 << slot);
-        }
-    }
+/// The children in a slot. The head is [`NIL`] where there are none.
+#[derive(Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+}
 
-    /// Adds a child at the tail of slot `at` of this level, which is the `n`th.
-    #[inline(always)]
-    fn append(&mut self, records: &mut Records, n: u16, at: u64, id: u32) {
-        let slot = (at % SLOTS) as usize;
-        if self.bits & (1 << slot) == 0 {
-            self.bits |= 1 << slot;
-            self.head[slot] = id;
-        } else {
-            records.set_calendar_next(self.tail[slot], id);
-        }
-        self.tail[slot] = id;
-        records.set_filed(id, n << 6 | slot as u16, NIL);
+const EMPTY: [List; SLOTS as usize] = [List { head: NIL, tail: NIL }; SLOTS as usize];
+
+/// Adds a child at the tail of slot `at` of the `n`th level, which has these lists.
+#[inline(always)]
+fn append(bits: &mut u64, lists: &mut [List; SLOTS as usize], records: &mut Records, n: u16, at: u64, id: u32) {
+    let slot = (at % SLOTS) as usize;
+    let list = &mut lists[slot];
+    if list.head == NIL {
+        *bits |= 1 << slot;
+        list.head = id;
+    } else {
+        records.set_calendar_next(list.tail, id);
     }
+    list.tail = id;
+    records.set_filed(id, n << 6 | slot as u16, NIL);
 }
 
 impl Calendar {
@@ -72,17 +82,18 @@ impl Calendar {
         Calendar {
             v: 0,
             ahead: 0,
-            avail: 0,
-            shift: 0,
             cur: 0,
             above: u64::MAX,
+            bits: 0,
             fastest: u64::MAX,
-            levels: Box::default(),
+            avail: 0,
+            shift: 0,
+            slots: None,
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.above == u64::MAX && self.levels.first().is_none_or(|level| level.bits == 0)
+        self.above == u64::MAX && self.bits == 0
     }
 
     /// A child of which a byte takes `nspb` (2^-24 ns) is about to be inserted. Slots become
@@ -146,26 +157,30 @@ impl Calendar {
         if self.ahead > self.v {
             let least = match self.avail {
                 0 => self.ahead,
-                _ => self.front(records).map_or(self.ahead, |id| records.tag(id).min(self.ahead)),
+                _ => self.least(records).map_or(self.ahead, |tag| tag.min(self.ahead)),
             };
             self.v = self.v.max(least);
         }
         self.v
     }
 
+    /// The start tag of the child at the front.
+    #[inline(never)]
+    fn least(&mut self, records: &mut Records) -> Option<u64> {
+        self.front(records).map(|id| records.tag(id))
+    }
+
     /// Takes all entries out, in no order.
     pub fn drain(&mut self, records: &mut Records) -> Vec<u32> {
         let mut all = Vec::new();
-        self.above = u64::MAX;
-        for level in &mut self.levels {
-            while level.bits != 0 {
-                let slot = level.bits.trailing_zeros() as usize;
-                let mut id = level.head[slot];
-                while id != NIL {
-                    all.push(id);
-                    id = records.calendar_next(id);
-                }
-                level.bits &= level.bits - 1;
+        (self.bits, self.above) = (0, u64::MAX);
+        let Some(slots) = self.slots.as_deref_mut() else { return all };
+        slots.far.iter_mut().for_each(|level| level.bits = 0);
+        for list in slots.near.iter_mut().chain(slots.far.iter_mut().flat_map(|level| &mut level.lists)) {
+            let mut id = std::mem::replace(&mut list.head, NIL);
+            while id != NIL {
+                all.push(id);
+                id = records.calendar_next(id);
             }
         }
         all
@@ -184,8 +199,10 @@ impl Calendar {
     #[inline(always)]
     fn place(&mut self, records: &mut Records, id: u32, tag: u64) {
         let at = tag >> self.shift;
-        match self.levels.first_mut() {
-            Some(level) if at.wrapping_sub(self.cur) < SLOTS => level.append(records, 0, at, id),
+        match self.slots.as_deref_mut() {
+            Some(slots) if at.wrapping_sub(self.cur) < SLOTS => {
+                append(&mut self.bits, &mut slots.near, records, 0, at, id);
+            }
             _ => self.place_far(records, id, at),
         }
     }
@@ -200,36 +217,34 @@ impl Calendar {
         while (at >> (6 * level)) - (self.cur >> (6 * level)) >= SLOTS {
             level += 1;
         }
-        if self.levels.len() <= level as usize {
-            self.deepen(level as usize);
+        let slots = self.slots.get_or_insert_with(|| Box::new(Slots { near: EMPTY, far: Vec::new() }));
+        if slots.far.len() < level as usize {
+            slots.far.resize_with(level as usize, || Level { bits: 0, lists: EMPTY });
         }
         let at = at >> (6 * level);
-        if level > 0 {
-            self.above = self.above.min(at << (6 * level));
-        }
-        let here = &mut self.levels[level as usize];
-        let slot = (at % SLOTS) as usize;
-        if behind && here.bits & (1 << slot) != 0 {
-            records.set_filed(id, (level as u16) << 6 | slot as u16, here.head[slot]);
-            here.head[slot] = id;
+        let (bits, lists) = match level {
+            0 => (&mut self.bits, &mut slots.near),
+            _ => {
+                self.above = self.above.min(at << (6 * level));
+                let far = &mut slots.far[level as usize - 1];
+                (&mut far.bits, &mut far.lists)
+            }
+        };
+        let list = &mut lists[(at % SLOTS) as usize];
+        if behind && list.head != NIL {
+            records.set_filed(id, (level as u16) << 6 | (at % SLOTS) as u16, list.head);
+            list.head = id;
         } else {
-            here.append(records, level as u16, at, id);
+            append(bits, lists, records, level as u16, at, id);
         }
-    }
-
-    #[cold]
-    fn deepen(&mut self, level: usize) {
-        let mut levels = std::mem::take(&mut self.levels).into_vec();
-        levels.resize_with(level + 1, || Level { bits: 0, head: [NIL; SLOTS as usize], tail: [NIL; SLOTS as usize] });
-        self.levels = levels.into_boxed_slice();
     }
 
     /// The child with the least tag that can take a packet.
     #[inline(always)]
     pub fn front(&mut self, records: &mut Records) -> Option<u32> {
         loop {
-            let level = self.levels.first_mut()?;
-            let ahead = level.bits.rotate_right((self.cur % SLOTS) as u32);
+            let slots = self.slots.as_deref_mut()?;
+            let ahead = self.bits.rotate_right((self.cur % SLOTS) as u32);
             let near = self.cur + u64::from(ahead.trailing_zeros());
             if ahead == 0 || self.above <= near {
                 if self.above == u64::MAX {
@@ -239,15 +254,18 @@ impl Calendar {
                 continue;
             }
             self.cur = near;
-            let slot = (near % SLOTS) as usize;
-            let id = level.head[slot];
+            let list = &mut slots.near[(near % SLOTS) as usize];
+            let id = list.head;
             let (tag, flags, next) = records.entry(id);
             let live = flags & AVAIL != 0;
             if live && tag >> self.shift <= near {
                 return Some(id);
             }
             // The entry is void, or too early.
-            level.take_first(slot, next);
+            list.head = next;
+            if next == NIL {
+                self.bits &= !(1 << (near % SLOTS));
+            }
             if live {
                 self.place(records, id, tag);
             } else {
@@ -260,9 +278,9 @@ impl Calendar {
     /// ahead of the front slot.
     fn first_above(&self) -> u64 {
         let mut first = u64::MAX;
-        for (n, level) in self.levels.iter().enumerate().skip(1) {
+        for (n, level) in self.slots.iter().flat_map(|slots| &slots.far).enumerate() {
             if level.bits != 0 {
-                let width = 6 * n as u32;
+                let width = 6 * (n as u32 + 1);
                 let after = (self.cur >> width) + 1;
                 let ahead = u64::from(level.bits.rotate_right((after % SLOTS) as u32).trailing_zeros());
                 first = first.min((after + ahead) << width);
@@ -276,15 +294,16 @@ impl Calendar {
     fn bring_down(&mut self, records: &mut Records) {
         let start = self.above;
         self.cur = start;
-        for n in (1..self.levels.len()).rev() {
-            let width = 6 * n as u32;
+        let levels = self.slots.as_ref().map_or(0, |slots| slots.far.len());
+        for n in (0..levels).rev() {
+            let width = 6 * (n as u32 + 1);
             let slot = ((start >> width) % SLOTS) as usize;
-            let level = &mut self.levels[n];
+            let Some(level) = self.slots.as_deref_mut().map(|slots| &mut slots.far[n]) else { return };
             if start & ((1 << width) - 1) != 0 || level.bits & (1 << slot) == 0 {
                 continue;
             }
             level.bits &= !(1 << slot);
-            let mut id = level.head[slot];
+            let mut id = std::mem::replace(&mut level.lists[slot].head, NIL);
             while id != NIL {
                 let (tag, flags, next) = records.entry(id);
                 if flags & AVAIL == 0 {
@@ -314,8 +333,15 @@ impl Calendar {
     pub fn unlink(&mut self, records: &mut Records, id: u32) {
         let at = records.filed(id);
         let (n, slot) = ((at >> 6) as usize, (at % SLOTS as u16) as usize);
-        let Some(level) = self.levels.get_mut(n) else { return };
-        let (mut before, mut here) = (NIL, level.head[slot]);
+        let Some(slots) = self.slots.as_deref_mut() else { return };
+        let (bits, list) = match n.checked_sub(1) {
+            None => (&mut self.bits, &mut slots.near[slot]),
+            Some(n) => match slots.far.get_mut(n) {
+                Some(level) => (&mut level.bits, &mut level.lists[slot]),
+                None => return,
+            },
+        };
+        let (mut before, mut here) = (NIL, list.head);
         while here != NIL && here != id {
             (before, here) = (here, records.calendar_next(here));
         }
@@ -324,14 +350,14 @@ impl Calendar {
         }
         let next = records.calendar_next(id);
         if before == NIL {
-            level.head[slot] = next;
+            list.head = next;
         } else {
             records.set_calendar_next(before, next);
         }
         if next == NIL {
-            level.tail[slot] = before;
+            list.tail = before;
             if before == NIL {
-                level.bits &= !(1 << slot);
+                *bits &= !(1 << slot);
                 self.above = self.first_above();
             }
         }
@@ -340,6 +366,6 @@ impl Calendar {
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.levels.len() * size_of::<Level>()
+        self.slots.as_ref().map_or(0, |slots| size_of::<Slots>() + slots.far.capacity() * size_of::<Level>())
     }
 }

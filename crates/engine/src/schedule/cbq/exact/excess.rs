@@ -6,7 +6,7 @@
 //! excess again starts at the present of its calendar, so it claims nothing for the time before.
 
 use super::state::{
-    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, Cap, IN_LENDERS, LINKED, NIL, NODE, Records, ZERO, cost, span,
+    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, Cap, IN_LENDERS, LINKED, NIL, NODE, Records, ZERO, calendar, cost, span,
 };
 use super::words::Excess;
 use super::{Exact, GUARANTEE};
@@ -81,9 +81,8 @@ impl Exact {
             let branch = &mut self.records.branches[(id & !BRANCH) as usize];
             (branch.start, branch.nspb, branch.flags & ZERO != 0)
         };
-        let above = &mut self.records.branches[above as usize];
-        above.avail += 1;
-        let calendar = &mut self.calendars[above.calendars[usize::from(zero)] as usize];
+        self.records.branches[above as usize].avail += 1;
+        let calendar = &mut self.calendars[calendar(above, zero) as usize];
         let tag = tag.max(calendar.present(&mut self.records));
         calendar.avail += 1;
         if id & BRANCH == 0 {
@@ -155,7 +154,7 @@ impl Exact {
         loop {
             let b = &mut self.records.branches[branch as usize];
             b.avail -= 1;
-            self.calendars[b.calendars[usize::from(zero)] as usize].avail -= 1;
+            self.calendars[calendar(branch, zero) as usize].avail -= 1;
             if b.avail > 0 {
                 return;
             }
@@ -347,10 +346,9 @@ impl Exact {
     #[inline]
     fn descend(&mut self, mut branch: u32) -> Option<u32> {
         loop {
-            let [rated, zero] = self.records.branches[branch as usize].calendars;
             // docs/reference/cbq.md rule 6: rate 0 only when no sibling with a rate can take it.
-            let calendar = if rated != NIL && self.calendars[rated as usize].avail > 0 { rated } else { zero };
-            let id = self.calendars.get_mut(calendar as usize)?.front(&mut self.records)?;
+            let zero = self.calendars[calendar(branch, false) as usize].avail == 0;
+            let id = self.calendars[calendar(branch, zero) as usize].front(&mut self.records)?;
             if id & BRANCH == 0 {
                 return Some(id);
             }
@@ -367,16 +365,14 @@ impl Exact {
         if GUARANTEED {
             self.bound_owed(slot);
         }
-        let Records { leaves, branches, .. } = &mut self.records;
-        let leaf = &mut leaves[slot as usize];
+        let leaf = &mut self.records.leaves[slot as usize];
         // The guarantee clock and the tag advance by the same: a class that gets just its guarantee
         // moves 1 ns of virtual time in 1 ns.
         let time = cost(leaf.nspb, len, &mut leaf.rem);
         if GUARANTEED {
             leaf.eligible = leaf.eligible.saturating_add(time);
         }
-        let (mut branch, mut cap) = (leaf.branch, leaf.cap);
-        let mut calendar = branches[branch as usize].calendars[usize::from(leaf.has(ZERO))];
+        let (mut branch, mut cap, mut calendar) = (leaf.branch, leaf.cap, leaf.home());
         let mut tag = self.calendars[calendar as usize].serve::<GUARANTEED>(leaf.start, time, LAG, leaf.has(AVAIL));
         leaf.start = tag;
         loop {
@@ -403,8 +399,7 @@ impl Exact {
     pub(super) fn charge_alone(&mut self, slot: u32, len: u32) {
         let leaf = &mut self.records.leaves[slot as usize];
         let time = cost(leaf.nspb, len, &mut leaf.rem);
-        let mut branch = leaf.branch;
-        let mut calendar = self.records.branches[branch as usize].calendars[usize::from(leaf.has(ZERO))];
+        let (mut branch, mut calendar) = (leaf.branch, leaf.home());
         leaf.start = self.calendars[calendar as usize].serve_alone(leaf.start, time);
         let mut far = leaf.start > REBASE_AT;
         loop {
@@ -430,14 +425,13 @@ impl Exact {
         if guaranteed {
             self.bound_owed(slot);
         }
-        let Records { leaves, branches, .. } = &mut self.records;
-        let leaf = &mut leaves[slot as usize];
+        let leaf = &mut self.records.leaves[slot as usize];
         let time = cost(leaf.nspb, len, &mut leaf.rem);
         let (mut branch, cap) = (leaf.branch, leaf.cap);
         if guaranteed {
             leaf.eligible = leaf.eligible.saturating_add(time);
         } else {
-            let calendar = branches[branch as usize].calendars[usize::from(leaf.has(ZERO))];
+            let calendar = leaf.home();
             leaf.start = self.calendars[calendar as usize].serve::<false>(leaf.start, time, LAG, true);
             if leaf.start > REBASE_AT {
                 self.rebase(calendar);

@@ -68,7 +68,7 @@ struct Exact {
     /// The present: [`EPOCH`] and the caller's time.
     now: Nanos,
     records: Records,
-    /// Calendars of the branches.
+    /// Two calendars for each branch; see [`calendar`](state::calendar).
     calendars: Vec<Calendar>,
     wheel: TimingWheel,
     ready: Ready,
@@ -104,7 +104,6 @@ struct Free {
     branches: Vec<u32>,
     nodes: Vec<u32>,
     caps: Vec<u32>,
-    calendars: Vec<u32>,
 }
 
 impl Exact {

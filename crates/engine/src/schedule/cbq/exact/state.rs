@@ -152,6 +152,19 @@ impl Leaf {
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
+
+    /// The calendar that it is in.
+    #[inline]
+    pub fn home(&self) -> u32 {
+        calendar(self.branch, self.has(ZERO))
+    }
+}
+
+/// The calendar of a branch for its children with a rate, or for those of rate 0, which take what
+/// the others cannot (docs/reference/cbq.md rule 6). The two lie side by side.
+#[inline(always)]
+pub fn calendar(branch: u32, zero: bool) -> u32 {
+    branch << 1 | u32::from(zero)
 }
 
 /// An inner class in the tree of one band. `excess share` has one band, `excess priority` one for
@@ -170,9 +183,6 @@ pub struct Branch {
     /// The calendar of the branch above that it is in.
     pub home: u32,
     pub node: u32,
-    /// Children with a rate, and those of rate 0, which take what the others cannot
-    /// (docs/reference/cbq.md rule 6).
-    pub calendars: [u32; 2],
     /// Children that can take excess now.
     pub avail: u32,
     /// The node's cap. It is repeated here because every packet needs it.
@@ -260,7 +270,7 @@ impl Records {
         if id & BRANCH == 0 { self.leaves[id as usize].start } else { self.branches[(id & !BRANCH) as usize].start }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn calendar_next(&self, id: u32) -> u32 {
         if id & BRANCH == 0 {
             self.leaves[id as usize].calendar_next
@@ -269,7 +279,7 @@ impl Records {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn set_calendar_next(&mut self, id: u32, next: u32) {
         if id & BRANCH == 0 {
             self.leaves[id as usize].calendar_next = next;
@@ -279,7 +289,7 @@ impl Records {
     }
 
     /// Notes the place of a child's entry in its calendar, and the child after it.
-    #[inline]
+    #[inline(always)]
     pub fn set_filed(&mut self, id: u32, at: u16, next: u32) {
         if id & BRANCH == 0 {
             let leaf = &mut self.leaves[id as usize];
@@ -291,7 +301,7 @@ impl Records {
     }
 
     /// A child's start tag, its flags, and the child after it.
-    #[inline]
+    #[inline(always)]
     pub fn entry(&self, id: u32) -> (u64, u8, u32) {
         if id & BRANCH == 0 {
             let leaf = &self.leaves[id as usize];

@@ -11,7 +11,7 @@ use super::owed;
 use super::ready::Ready;
 use super::state::{
     AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, Cap, EXISTS, FILED, LINKED, Leaf, NIL, NODE, Node, READY, Records, ZERO,
-    nspb, span, weight,
+    calendar, nspb, span, weight,
 };
 use super::timing_wheel::TimingWheel;
 use super::words::{self, Excess, Words};
@@ -148,7 +148,6 @@ impl Exact {
         }
         self.lenders.clear(&mut self.records);
         self.calendars.clear();
-        self.free.calendars.clear();
         self.records.branches.clear();
         self.free.branches.clear();
         self.excess = excess;
@@ -188,8 +187,7 @@ impl Exact {
         // lowest band.
         let band = if self.excess == Excess::Share || zero { 0 } else { words.priority };
         let branch = self.branch(node, band);
-        let calendar = self.calendar(branch, zero);
-        let present = self.calendars[calendar as usize].present(&mut self.records);
+        let present = self.calendars[calendar(branch, zero) as usize].present(&mut self.records);
         let (slip, old) = (self.records.slip, self.records.leaves[slot as usize].priority);
         let before = self.records.leaves[slot as usize];
         if before.branch != NIL {
@@ -228,8 +226,7 @@ impl Exact {
         }
         let leaf = self.records.leaves[slot as usize];
         if leaf.has(LINKED) {
-            let calendar = self.records.branches[leaf.branch as usize].calendars[usize::from(leaf.has(ZERO))];
-            self.calendars[calendar as usize].unlink(&mut self.records, slot);
+            self.calendars[leaf.home() as usize].unlink(&mut self.records, slot);
         }
     }
 
@@ -318,11 +315,8 @@ impl Exact {
         }
         for branch in n.branches {
             if branch != NIL {
-                for calendar in self.records.branches[branch as usize].calendars {
-                    if calendar != NIL {
-                        self.calendars[calendar as usize] = Calendar::new();
-                        self.free.calendars.push(calendar);
-                    }
+                for zero in [false, true] {
+                    self.calendars[calendar(branch, zero) as usize] = Calendar::new();
                 }
                 self.free.branches.push(branch);
             }
@@ -375,8 +369,7 @@ impl Exact {
             }
             let b = self.records.branches[branch as usize];
             if b.flags & LINKED != 0 {
-                let calendar = self.records.branches[b.up as usize].calendars[usize::from(b.flags & ZERO != 0)];
-                self.calendars[calendar as usize].unlink(&mut self.records, branch | BRANCH);
+                self.calendars[b.home as usize].unlink(&mut self.records, branch | BRANCH);
             }
         }
         // The lists of lenders are emptied, and filled again when levels are counted.
@@ -402,11 +395,11 @@ impl Exact {
                 let band = self.records.branches[branch as usize].band;
                 let up = self.branch(to, band);
                 let zero = words.rate == 0;
-                let calendar = self.calendar(up, zero);
-                let present = self.calendars[calendar as usize].present(&mut self.records);
+                let home = calendar(up, zero);
+                let present = self.calendars[home as usize].present(&mut self.records);
                 let same = to == old.parent && zero == (old.words.rate == 0);
                 let b = &mut self.records.branches[branch as usize];
-                (b.up, b.home, b.nspb, b.rem) = (up, calendar, weight(words.rate), 0);
+                (b.up, b.home, b.nspb, b.rem) = (up, home, weight(words.rate), 0);
                 b.flags = b.flags & !ZERO | if zero { ZERO } else { 0 };
                 b.start = if same { b.start.max(present) } else { present };
             }
@@ -483,7 +476,7 @@ impl Exact {
         let zero = n.words.rate == 0;
         let (mut start, mut home) = (0, NIL);
         if up != NIL {
-            home = self.calendar(up, zero);
+            home = calendar(up, zero);
             start = self.calendars[home as usize].present(&mut self.records);
         }
         let branch = Branch {
@@ -494,7 +487,6 @@ impl Exact {
             up,
             home,
             node,
-            calendars: [NIL; 2],
             avail: 0,
             cap: n.cap,
             lender_next: NIL,
@@ -510,26 +502,11 @@ impl Exact {
             }
             None => {
                 self.records.branches.push(branch);
+                self.calendars.extend([Calendar::new(), Calendar::new()]);
                 (self.records.branches.len() - 1) as u32
             }
         };
         self.records.nodes[node as usize].branches[band as usize] = at;
-        at
-    }
-
-    fn calendar(&mut self, branch: u32, zero: bool) -> u32 {
-        let at = self.records.branches[branch as usize].calendars[usize::from(zero)];
-        if at != NIL {
-            return at;
-        }
-        let at = match self.free.calendars.pop() {
-            Some(at) => at,
-            None => {
-                self.calendars.push(Calendar::new());
-                (self.calendars.len() - 1) as u32
-            }
-        };
-        self.records.branches[branch as usize].calendars[usize::from(zero)] = at;
         at
     }
 
@@ -560,24 +537,17 @@ impl Exact {
     /// Sets a calendar's virtual time back to 0, and its children's tags with it. Linear in all
     /// classes, but it happens at most once in 10^5 packets of 1500 bytes.
     #[cold]
-    pub(super) fn rebase(&mut self, calendar: u32) {
-        let by = self.calendars[calendar as usize].present(&mut self.records);
-        let all = self.calendars[calendar as usize].drain(&mut self.records);
+    pub(super) fn rebase(&mut self, home: u32) {
+        let by = self.calendars[home as usize].present(&mut self.records);
+        let all = self.calendars[home as usize].drain(&mut self.records);
         let Records { leaves, branches, .. } = &mut self.records;
-        let of = |branches: &[Branch], above: u32, zero: bool| {
-            above != NIL && branches[above as usize].calendars[usize::from(zero)] == calendar
-        };
-        for leaf in leaves.iter_mut().filter(|leaf| leaf.has(EXISTS)) {
-            if of(branches, leaf.branch, leaf.has(ZERO)) {
-                leaf.start = leaf.start.saturating_sub(by);
-            }
+        for leaf in leaves.iter_mut().filter(|leaf| leaf.has(EXISTS) && leaf.home() == home) {
+            leaf.start = leaf.start.saturating_sub(by);
         }
-        for at in 0..branches.len() {
-            if of(branches, branches[at].up, branches[at].flags & ZERO != 0) {
-                branches[at].start = branches[at].start.saturating_sub(by);
-            }
+        for branch in branches.iter_mut().filter(|branch| branch.home == home) {
+            branch.start = branch.start.saturating_sub(by);
         }
-        self.calendars[calendar as usize].rebase(&mut self.records, by, all);
+        self.calendars[home as usize].rebase(&mut self.records, by, all);
     }
 
     // ------------------------------------------------------------------ sizes
@@ -619,8 +589,7 @@ impl Exact {
             + records.caps.capacity() * size_of::<Cap>()
             + (self.free.branches.capacity()
                 + self.free.nodes.capacity()
-                + self.free.caps.capacity()
-                + self.free.calendars.capacity())
+                + self.free.caps.capacity())
                 * 4
     }
 }
