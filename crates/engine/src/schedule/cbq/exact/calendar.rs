@@ -11,7 +11,11 @@
 //! has advanced the child's tag, or be void, because the child cannot take excess any more. When it
 //! comes to the front it is filed again, or removed.
 
-use super::state::{AVAIL, LINKED, NIL, Records, span};
+mod changes;
+#[cfg(test)]
+mod tests;
+
+use super::state::{AVAIL, LINKED, NIL, Records};
 
 const SLOTS: u64 = 64;
 
@@ -105,37 +109,53 @@ impl Calendar {
         }
     }
 
-    #[cold]
-    fn narrow(&mut self, records: &mut Records, nspb: u64) {
-        self.fastest = nspb;
-        let packet = span(nspb, 1500).max(1);
-        let shift = packet.ilog2().saturating_sub(4);
-        if shift != self.shift {
-            let all = self.drain(records);
-            self.shift = shift;
-            self.cur = all.iter().map(|id| records.tag(*id) >> shift).min().unwrap_or(0);
-            for id in all {
-                self.place(records, id, records.tag(id));
-            }
+    /// The child at the front, whose start tag is `tag`, is served a packet beyond its guarantee:
+    /// `time` is added to its tag. Returns the new one. Its start tag becomes the present, and at
+    /// most `lag` of what it missed is made up for.
+    #[inline(always)]
+    pub fn serve_front(&mut self, tag: u64, time: u64, lag: u64) -> u64 {
+        let tag = tag.max(self.v.saturating_sub(lag));
+        self.v = self.v.max(tag);
+        tag.saturating_add(time)
+    }
+
+    /// The same for a packet within guarantee, which is sent out of this order. The present stays
+    /// (see [`present`](Calendar::present)), and a child that cannot take excess (not `avail`)
+    /// starts there.
+    #[inline(always)]
+    pub fn serve_early(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
+        let missed = if avail { lag } else { 0 };
+        let tag = tag.max(self.v.saturating_sub(missed));
+        self.ahead = self.ahead.max(tag);
+        tag.saturating_add(time)
+    }
+
+    /// Files the child at the front anew: its tag is `tag` from now on. It stays where it is while
+    /// it belongs into the front slot. Does nothing if the child is not at the front.
+    #[inline(always)]
+    pub fn move_on(&mut self, records: &mut Records, id: u32, tag: u64) {
+        let at = tag >> self.shift;
+        let Some(slots) = self.slots.as_deref_mut() else { return };
+        let list = &mut slots.near[(self.cur % SLOTS) as usize];
+        if at <= self.cur || list.head != id {
+            return;
+        }
+        list.head = records.calendar_next(id);
+        if list.head == NIL {
+            self.bits &= !(1 << (self.cur % SLOTS));
+        }
+        if at - self.cur < SLOTS {
+            append(&mut self.bits, &mut slots.near, records, 0, at, id);
+        } else {
+            self.place_far(records, id, at);
         }
     }
 
-    /// A child whose start tag is `tag` is served: `time` is added to its tag. Returns the new one.
-    ///
-    /// For a packet beyond guarantees the child is at the front: its start tag becomes the present,
-    /// and at most `lag` of what it missed is made up for. A packet within guarantee is sent out of
-    /// this order: the present stays (see [`present`](Calendar::present)), and a child that cannot
-    /// take excess (not `avail`) starts there.
-    #[inline(always)]
-    pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
-        let missed = if avail || !GUARANTEED { lag } else { 0 };
-        let tag = tag.max(self.v.saturating_sub(missed));
-        if GUARANTEED {
-            self.ahead = self.ahead.max(tag);
-        } else {
-            self.v = self.v.max(tag);
-        }
-        tag.saturating_add(time)
+    /// The child that is probably at the front, for prefetching.
+    #[inline]
+    pub fn likely_front(&self) -> u32 {
+        let ahead = self.bits.rotate_right((self.cur % SLOTS) as u32).trailing_zeros();
+        self.slots.as_ref().map_or(NIL, |slots| slots.near[((self.cur + u64::from(ahead)) % SLOTS) as usize].head)
     }
 
     /// A child that is the only one with packets sends one. It starts at the present.
@@ -168,22 +188,6 @@ impl Calendar {
     #[inline(never)]
     fn least(&mut self, records: &mut Records) -> Option<u64> {
         self.front(records).map(|id| records.tag(id))
-    }
-
-    /// Takes all entries out, in no order.
-    pub fn drain(&mut self, records: &mut Records) -> Vec<u32> {
-        let mut all = Vec::new();
-        (self.bits, self.above) = (0, u64::MAX);
-        let Some(slots) = self.slots.as_deref_mut() else { return all };
-        slots.far.iter_mut().for_each(|level| level.bits = 0);
-        for list in slots.near.iter_mut().chain(slots.far.iter_mut().flat_map(|level| &mut level.lists)) {
-            let mut id = std::mem::replace(&mut list.head, NIL);
-            while id != NIL {
-                all.push(id);
-                id = records.calendar_next(id);
-            }
-        }
-        all
     }
 
     /// Files a child by its tag. The caller has marked it as linked.
@@ -315,53 +319,6 @@ impl Calendar {
             }
         }
         self.above = self.first_above();
-    }
-
-    /// Sets virtual time back by `by`, and files `all` again. The caller has taken them out with
-    /// [`drain`](Calendar::drain), and has set back the tags of all children by as much.
-    pub fn rebase(&mut self, records: &mut Records, by: u64, all: Vec<u32>) {
-        self.v = self.v.saturating_sub(by);
-        self.ahead = self.ahead.saturating_sub(by);
-        self.cur = all.iter().map(|id| records.tag(*id) >> self.shift).min().unwrap_or(0);
-        for id in all {
-            self.place(records, id, records.tag(id));
-        }
-    }
-
-    /// Takes one child's entry out. Linear in the children of its slot: only changes of the tree do
-    /// this.
-    pub fn unlink(&mut self, records: &mut Records, id: u32) {
-        let at = records.filed(id);
-        let (n, slot) = ((at >> 6) as usize, (at % SLOTS as u16) as usize);
-        let Some(slots) = self.slots.as_deref_mut() else { return };
-        let (bits, list) = match n.checked_sub(1) {
-            None => (&mut self.bits, &mut slots.near[slot]),
-            Some(n) => match slots.far.get_mut(n) {
-                Some(level) => (&mut level.bits, &mut level.lists[slot]),
-                None => return,
-            },
-        };
-        let (mut before, mut here) = (NIL, list.head);
-        while here != NIL && here != id {
-            (before, here) = (here, records.calendar_next(here));
-        }
-        if here == NIL {
-            return;
-        }
-        let next = records.calendar_next(id);
-        if before == NIL {
-            list.head = next;
-        } else {
-            records.set_calendar_next(before, next);
-        }
-        if next == NIL {
-            list.tail = before;
-            if before == NIL {
-                *bits &= !(1 << slot);
-                self.above = self.first_above();
-            }
-        }
-        *records.flags(id) &= !LINKED;
     }
 
     /// Bytes of memory held.

@@ -5,17 +5,15 @@
 //! calendar counts its children that can; the counts are exact at all times. A child that can take
 //! excess again starts at the present of its calendar, so it claims nothing for the time before.
 
+use super::Exact;
 use super::state::{
-    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, Cap, IN_LENDERS, LINKED, NIL, NODE, Records, ZERO, calendar, cost, span,
+    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, Cap, IN_LENDERS, LINKED, NIL, NODE, ZERO, calendar, cost, span,
 };
 use super::words::Excess;
-use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
 
-/// How far a child's tag may be behind its calendar's present, in ns of virtual time. A tag falls
-/// behind while the wire is slower than the link's rate and guarantees take more than their part.
-/// Up to a second of that is made up for (docs/reference/cbq.md rule 14).
-const LAG: u64 = SECOND;
+/// The root's branch in `excess share`, which has one band: the first branch that is made.
+const ROOT_BRANCH: u32 = 0;
 
 impl Exact {
     /// A leaf has packets. If it borrows and no ceiling stops it, it can take excess from now on.
@@ -224,8 +222,8 @@ impl Exact {
     }
 
     /// Counts a packet against a cap.
-    #[inline]
-    fn charge_cap(&mut self, at: u32, len: u32) {
+    #[inline(never)]
+    pub(super) fn charge_cap(&mut self, at: u32, len: u32) {
         let now = self.now;
         let Cap { opens, lag, nspb, owed, .. } = self.records.caps[at as usize];
         let opens = if owed { self.bound_inner(opens, lag, nspb) } else { opens.max(now.saturating_sub(lag)) };
@@ -335,11 +333,10 @@ impl Exact {
             let branch = root.into_iter().rev().find(|b| *b != NIL && self.records.branches[*b as usize].avail > 0)?;
             return Some((self.descend(branch)?, 0));
         }
-        let root = self.records.nodes[0].branches[0];
-        if root == NIL || self.records.branches[root as usize].avail == 0 {
+        if self.records.branches[ROOT_BRANCH as usize].avail == 0 {
             return None;
         }
-        Some((self.descend(root)?, 0))
+        Some((self.descend(ROOT_BRANCH)?, 0))
     }
 
     /// Goes down from a branch, at each level to the child with the least start tag, to a leaf.
@@ -355,142 +352,4 @@ impl Exact {
             branch = id & !BRANCH;
         }
     }
-
-    // ------------------------------------------------------------------ departures
-
-    /// Counts a sent packet in `excess share`: in the tags and caps from the leaf to the root.
-    /// Packets within guarantee advance the tags too.
-    #[inline(always)]
-    pub(super) fn charge<const GUARANTEED: bool>(&mut self, slot: u32, len: u32) {
-        if GUARANTEED {
-            self.bound_owed(slot);
-        }
-        let leaf = &mut self.records.leaves[slot as usize];
-        // The guarantee clock and the tag advance by the same: a class that gets just its guarantee
-        // moves 1 ns of virtual time in 1 ns.
-        let time = cost(leaf.nspb, len, &mut leaf.rem);
-        if GUARANTEED {
-            leaf.eligible = leaf.eligible.saturating_add(time);
-        }
-        let (mut branch, mut cap, mut calendar) = (leaf.branch, leaf.cap, leaf.home());
-        let mut tag = self.calendars[calendar as usize].serve::<GUARANTEED>(leaf.start, time, LAG, leaf.has(AVAIL));
-        leaf.start = tag;
-        loop {
-            if tag > REBASE_AT {
-                self.rebase(calendar);
-            }
-            if cap != NIL {
-                self.charge_cap(cap, len);
-            }
-            let b = &mut self.records.branches[branch as usize];
-            if b.up == NIL {
-                return;
-            }
-            let time = cost(b.nspb, len, &mut b.rem);
-            (calendar, branch, cap) = (b.home, b.up, b.cap);
-            tag = self.calendars[calendar as usize].serve::<GUARANTEED>(b.start, time, LAG, b.flags & AVAIL != 0);
-            b.start = tag;
-        }
-    }
-
-    /// The same for a packet beyond guarantees of a leaf that is [alone](Exact::alone). The leaf,
-    /// and each branch above it, starts at the present of its calendar and is charged at once.
-    #[inline]
-    pub(super) fn charge_alone(&mut self, slot: u32, len: u32) {
-        let leaf = &mut self.records.leaves[slot as usize];
-        let time = cost(leaf.nspb, len, &mut leaf.rem);
-        let (mut branch, mut calendar) = (leaf.branch, leaf.home());
-        leaf.start = self.calendars[calendar as usize].serve_alone(leaf.start, time);
-        let mut far = leaf.start > REBASE_AT;
-        loop {
-            if far {
-                self.rebase(calendar);
-            }
-            let b = &mut self.records.branches[branch as usize];
-            if b.up == NIL {
-                return;
-            }
-            let time = cost(b.nspb, len, &mut b.rem);
-            (calendar, branch) = (b.home, b.up);
-            b.start = self.calendars[calendar as usize].serve_alone(b.start, time);
-            far = b.start > REBASE_AT;
-        }
-    }
-
-    /// The same in `excess priority`. A packet within guarantee is charged to the credit of all
-    /// nodes above. A packet beyond guarantee advances the tags below its lender, and is charged to
-    /// the credit of the lender and of all above it.
-    pub(super) fn charge_lent(&mut self, slot: u32, len: u32, lender: u32) {
-        let guaranteed = lender == GUARANTEE;
-        if guaranteed {
-            self.bound_owed(slot);
-        }
-        let leaf = &mut self.records.leaves[slot as usize];
-        let time = cost(leaf.nspb, len, &mut leaf.rem);
-        let (mut branch, cap) = (leaf.branch, leaf.cap);
-        if guaranteed {
-            leaf.eligible = leaf.eligible.saturating_add(time);
-        } else {
-            let calendar = leaf.home();
-            leaf.start = self.calendars[calendar as usize].serve::<false>(leaf.start, time, LAG, true);
-            if leaf.start > REBASE_AT {
-                self.rebase(calendar);
-            }
-        }
-        if cap != NIL {
-            self.charge_cap(cap, len);
-        }
-        let mut lends = guaranteed;
-        loop {
-            let b = &mut self.records.branches[branch as usize];
-            let (node, up, cap) = (b.node, b.up, b.cap);
-            if up == NIL {
-                return;
-            }
-            lends |= lender == node;
-            if !lends {
-                let time = cost(b.nspb, len, &mut b.rem);
-                let calendar = b.home;
-                b.start = self.calendars[calendar as usize].serve::<false>(b.start, time, LAG, true);
-                if b.start > REBASE_AT {
-                    self.rebase(calendar);
-                }
-            }
-            if cap != NIL {
-                self.charge_cap(cap, len);
-            }
-            // Nodes between the leaf and the lender are not charged.
-            if lends {
-                self.charge_lender(node, len);
-            }
-            branch = up;
-        }
-    }
-
-    fn charge_lender(&mut self, node: u32, len: u32) {
-        let now = self.now;
-        let n = &mut self.records.nodes[node as usize];
-        if n.nspb == 0 {
-            return;
-        }
-        // While something below waits, credit that was not used is kept; after idle time there is a
-        // burst of it.
-        let burst = span(n.nspb, n.words.burst);
-        let (clock, nspb) = (n.underlimit, n.nspb);
-        let clock = if n.live > 0 {
-            self.bound_inner(clock, burst.max(SECOND), nspb)
-        } else {
-            clock.max(now.saturating_sub(burst))
-        };
-        let n = &mut self.records.nodes[node as usize];
-        n.underlimit = clock.saturating_add(cost(n.nspb, len, &mut n.rem));
-        if n.underlimit > now && n.live > 0 && !n.filed {
-            n.filed = true;
-            self.wheel.file(&mut self.records, node | NODE, self.now);
-        }
-    }
 }
-
-/// A tag beyond which virtual time is set back to 0. In ns that is 146 years, but the virtual time
-/// of a class of 1 bit/s that is alone on 10 Gbit/s gets there in less than a second.
-pub const REBASE_AT: u64 = 1 << 62;

@@ -18,6 +18,7 @@
 
 mod calendar;
 mod caps;
+mod departures;
 mod excess;
 mod lenders;
 mod owed;
@@ -36,7 +37,7 @@ use calendar::Calendar;
 use lenders::Lenders;
 pub use owed::stall;
 use ready::Ready;
-use state::{AVAIL, BACKLOGGED, BORROW, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
+use state::{AVAIL, BACKLOGGED, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
 use timing_wheel::TimingWheel;
 use words::{Excess, Words};
 
@@ -333,37 +334,16 @@ impl Scheduler for Exact {
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
         let lender = if self.chosen == slot { self.lender } else { 0 };
         self.update_now(now);
-        let guaranteed = lender == GUARANTEE;
-        let alone = self.alone == slot;
-        if guaranteed && !alone {
-            self.ready.pop(&mut self.records);
+        if self.alone == slot {
+            self.sent_alone(slot, len, next, lender);
+        } else if self.excess == Excess::Priority {
+            self.sent_lent(slot, len, next, lender);
+        } else if lender == GUARANTEE {
+            self.sent_guaranteed(slot, len, next);
+        } else {
+            self.sent_excess(slot, len, next);
         }
-        match (self.excess, guaranteed) {
-            (Excess::Share, true) => self.charge::<true>(slot, len),
-            (Excess::Share, false) if alone => self.charge_alone(slot, len),
-            (Excess::Share, false) => self.charge::<false>(slot, len),
-            (Excess::Priority, _) => {
-                if !guaranteed && lender > 0 {
-                    self.lenders.rotate(&mut self.records, self.lending);
-                }
-                self.charge_lent(slot, len, lender);
-            }
-        }
-        let Some(next) = next else {
-            self.empty(slot);
-            return !guaranteed;
-        };
-        let leaf = &mut self.records.leaves[slot as usize];
-        leaf.len = next;
-        if alone | guaranteed {
-            let linked = leaf.flags & (BORROW | AVAIL) != BORROW;
-            self.alone = NIL;
-            self.file_guarantee(slot);
-            if !linked && (!guaranteed || !self.records.leaves[slot as usize].has(READY)) {
-                self.enable_leaf(slot);
-            }
-        }
-        !guaranteed
+        lender != GUARANTEE
     }
 
     fn next_wakeup(&mut self) -> Option<Nanos> {
@@ -395,10 +375,10 @@ impl Scheduler for Exact {
         if let Some(first) = self.ready.first() {
             return [first, leaves.get(first as usize).map_or(NIL, |leaf| leaf.timer_next)];
         }
-        // Behind it in its calendar, if that is a leaf.
-        let behind = |slot: u32| leaves.get(slot as usize).map_or(NIL, |leaf| leaf.calendar_next);
-        let next = behind(slot);
-        [next, behind(next)]
+        // Who is at the front of its calendar now, and who stands behind, if those are leaves.
+        let calendar = leaves.get(slot as usize).and_then(|leaf| self.calendars.get(leaf.home() as usize));
+        let next = calendar.map_or(NIL, Calendar::likely_front);
+        [next, leaves.get(next as usize).map_or(NIL, |leaf| leaf.calendar_next)]
     }
 
     fn memory(&self) -> usize {

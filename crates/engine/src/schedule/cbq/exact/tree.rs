@@ -587,9 +587,6 @@ impl Exact {
             + records.branches.capacity() * size_of::<Branch>()
             + records.nodes.capacity() * size_of::<Node>()
             + records.caps.capacity() * size_of::<Cap>()
-            + (self.free.branches.capacity()
-                + self.free.nodes.capacity()
-                + self.free.caps.capacity())
-                * 4
+            + (self.free.branches.capacity() + self.free.nodes.capacity() + self.free.caps.capacity()) * 4
     }
 }
