@@ -116,48 +116,75 @@ impl Exact {
         }
     }
 
+    #[inline(never)]
     fn pop_timers(&mut self) {
-        while let Some(id) = self.wheel.pop(&mut self.records, self.now) {
-            if id & CAP != 0 {
-                self.release_cap(id & !CAP);
-            } else if id & NODE != 0 {
-                self.release_node(id & !NODE);
-            } else {
-                let leaf = &mut self.records.leaves[id as usize];
-                leaf.flags &= !FILED;
-                if leaf.has(BACKLOGGED) {
-                    self.make_ready(id);
-                }
+        loop {
+            let mut id = self.wheel.take(&mut self.records, self.now);
+            if id == NIL {
+                return;
+            }
+            while id != NIL {
+                id = if id & (CAP | NODE) == 0 { self.pop_leaf(id) } else { self.pop_inner(id) };
             }
         }
     }
 
-    /// Puts a leaf whose packet is within guarantee into the ready queue, by its deadline.
-    #[inline]
-    fn make_ready(&mut self, slot: u32) {
+    /// A leaf's timer was taken out of the wheel. Returns the timer behind it.
+    #[inline(always)]
+    fn pop_leaf(&mut self, slot: u32) -> u32 {
         let Records { leaves, slip, .. } = &mut self.records;
         let leaf = &mut leaves[slot as usize];
+        let next = leaf.timer_next;
+        let due = leaf.eligible.saturating_add(slip[usize::from(leaf.priority) % 8]);
+        if due > self.now {
+            leaf.timer_next = self.wheel.place(slot, due, self.now);
+        } else {
+            leaf.flags &= !FILED;
+            if leaf.has(BACKLOGGED) {
+                self.make_ready(slot, due);
+            }
+        }
+        next
+    }
+
+    /// The same for the timer of a cap or a node.
+    fn pop_inner(&mut self, id: u32) -> u32 {
+        let next = self.records.timer_next(id);
+        if self.records.due(id) > self.now {
+            self.wheel.file(&mut self.records, id, self.now);
+        } else if id & CAP != 0 {
+            self.release_cap(id & !CAP);
+        } else {
+            self.release_node(id & !NODE);
+        }
+        next
+    }
+
+    /// Puts a leaf whose packet is within guarantee since `due` into the ready queue, by its
+    /// deadline.
+    #[inline(always)]
+    fn make_ready(&mut self, slot: u32, due: u64) {
+        let leaf = &mut self.records.leaves[slot as usize];
         leaf.flags |= READY;
-        let slip = slip[usize::from(leaf.priority) % 8];
-        let deadline = leaf.eligible.saturating_add(slip).saturating_add(span(leaf.nspb, leaf.len));
-        let priority = leaf.priority;
-        self.ready.push(&mut self.records, priority, deadline, slot);
+        let (priority, deadline) = (leaf.priority, due.saturating_add(span(leaf.nspb, leaf.len)));
+        self.ready.push(&mut self.records.leaves, priority, deadline, slot);
     }
 
     /// Files a leaf that has packets by its guarantee clock: into the ready queue, or into the
     /// timing wheel. Does nothing if it is filed already.
     #[inline]
     fn file_guarantee(&mut self, slot: u32) {
-        let leaf = &self.records.leaves[slot as usize];
+        let Records { leaves, slip, .. } = &mut self.records;
+        let leaf = &mut leaves[slot as usize];
         if leaf.flags & (BACKLOGGED | FILED | READY | ZERO) != BACKLOGGED {
             return;
         }
-        let due = self.records.leaf_due(leaf);
+        let due = leaf.eligible.saturating_add(slip[usize::from(leaf.priority) % 8]);
         if due <= self.now {
-            self.make_ready(slot);
+            self.make_ready(slot, due);
         } else {
-            self.records.leaves[slot as usize].flags |= FILED;
-            self.wheel.file_at(&mut self.records, slot, due, self.now);
+            leaf.flags |= FILED;
+            leaf.timer_next = self.wheel.place(slot, due, self.now);
         }
     }
 

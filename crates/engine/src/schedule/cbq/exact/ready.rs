@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::state::{At, BACKLOGGED, Leaf, NIL, READY, Records, at, time, with_id};
+use super::state::{At, BACKLOGGED, Leaf, NIL, READY, Records, at, time};
 
 /// The ready queue.
 pub struct Ready {
@@ -22,58 +22,63 @@ pub struct Ready {
 /// The leaves of one priority. Leaves of equal deadlines are chained to one entry, as classes of
 /// one rate often have the same deadlines.
 struct Queue {
-    /// The first entry, deadline and leaf. It is mostly the only one. [`NIL`] for the leaf if there
-    /// is none.
-    first: At,
+    /// The first entry: its deadline and its leaf. It is mostly the only one. [`NIL`] for the leaf
+    /// if there is none.
+    deadline: u64,
+    first: u32,
+    /// The leaf of the entry added last, while that is there, and its deadline.
+    last: u32,
+    last_deadline: u64,
     others: BinaryHeap<Reverse<At>>,
-    /// The entry added last, while it is there.
-    last: At,
 }
-
-const NONE: At = NIL as At;
 
 impl Queue {
     fn new() -> Queue {
-        Queue { first: NONE, others: BinaryHeap::new(), last: NONE }
+        Queue { deadline: 0, first: NIL, last: NIL, last_deadline: 0, others: BinaryHeap::new() }
     }
 
     #[inline]
     fn push(&mut self, leaves: &mut [Leaf], deadline: u64, slot: u32) {
-        let last = self.last as u32;
-        if time(self.last) == deadline && last != NIL {
-            leaves[slot as usize].timer_next = leaves[last as usize].timer_next;
-            leaves[last as usize].timer_next = slot;
+        if self.last != NIL && self.last_deadline == deadline {
+            leaves[slot as usize].timer_next = leaves[self.last as usize].timer_next;
+            leaves[self.last as usize].timer_next = slot;
             return;
         }
         leaves[slot as usize].timer_next = NIL;
-        self.last = at(deadline, slot);
-        if self.first as u32 == NIL {
-            self.first = self.last;
-        } else if self.last < self.first {
-            self.others.push(Reverse(self.first));
-            self.first = self.last;
-        } else {
-            self.others.push(Reverse(self.last));
+        (self.last, self.last_deadline) = (slot, deadline);
+        if self.first == NIL {
+            (self.first, self.deadline) = (slot, deadline);
+            return;
+        }
+        let (new, first) = (at(deadline, slot), at(self.deadline, self.first));
+        self.others.push(Reverse(new.max(first)));
+        if new < first {
+            (self.first, self.deadline) = (slot, deadline);
         }
     }
 
     /// Removes the first leaf.
     #[inline]
     fn pop(&mut self, leaves: &mut [Leaf]) {
-        let leaf = &mut leaves[self.first as u32 as usize];
+        let slot = self.first;
+        let leaf = &mut leaves[slot as usize];
         leaf.flags &= !READY;
-        let next = with_id(self.first, leaf.timer_next);
-        if self.last == self.first {
+        let next = leaf.timer_next;
+        self.first = next;
+        if self.last == slot {
             self.last = next;
         }
-        if next as u32 == NIL {
-            self.first =
-                if self.others.is_empty() { NONE } else { self.others.pop().map_or(NONE, |Reverse(first)| first) };
+        if self.others.is_empty() {
             return;
         }
-        self.first = next;
-        if let Some(mut other) = self.others.peek_mut().filter(|other| other.0 < self.first) {
-            std::mem::swap(&mut other.0, &mut self.first);
+        let first = at(self.deadline, next);
+        if next == NIL {
+            if let Some(Reverse(other)) = self.others.pop() {
+                (self.deadline, self.first) = (time(other), other as u32);
+            }
+        } else if let Some(mut other) = self.others.peek_mut().filter(|other| other.0 < first) {
+            (self.deadline, self.first) = (time(other.0), other.0 as u32);
+            other.0 = first;
         }
     }
 }
@@ -85,9 +90,9 @@ impl Ready {
 
     /// Adds a leaf. The caller has set its flag [`READY`](super::state::READY).
     #[inline]
-    pub fn push(&mut self, records: &mut Records, priority: u8, deadline: u64, slot: u32) {
+    pub fn push(&mut self, leaves: &mut [Leaf], priority: u8, deadline: u64, slot: u32) {
         let priority = usize::from(priority) % 8;
-        self.queues[priority].push(&mut records.leaves, deadline, slot);
+        self.queues[priority].push(leaves, deadline, slot);
         self.bits |= 1 << priority;
     }
 
@@ -95,7 +100,7 @@ impl Ready {
     #[inline]
     pub fn front(&mut self, records: &mut Records) -> Option<u32> {
         while self.bits != 0 {
-            let slot = self.queues[self.bits.ilog2() as usize % 8].first as u32;
+            let slot = self.queues[self.bits.ilog2() as usize % 8].first;
             if records.leaves[slot as usize].has(BACKLOGGED) {
                 return Some(slot);
             }
@@ -107,7 +112,7 @@ impl Ready {
     /// The leaf that is probably first.
     #[inline]
     pub fn first(&self) -> Option<u32> {
-        if self.bits == 0 { None } else { Some(self.queues[self.bits.ilog2() as usize % 8].first as u32) }
+        if self.bits == 0 { None } else { Some(self.queues[self.bits.ilog2() as usize % 8].first) }
     }
 
     /// Takes out the leaf that [`front`](Ready::front) returned.
@@ -116,7 +121,7 @@ impl Ready {
         let priority = self.bits.ilog2() as usize % 8;
         let queue = &mut self.queues[priority];
         queue.pop(&mut records.leaves);
-        if queue.first as u32 == NIL {
+        if queue.first == NIL {
             self.bits &= !(1 << priority);
         }
     }
@@ -126,14 +131,14 @@ impl Ready {
         let priority = usize::from(records.leaves[slot as usize].priority) % 8;
         let queue = std::mem::replace(&mut self.queues[priority], Queue::new());
         self.bits &= !(1 << priority);
-        let all: Vec<At> =
-            std::iter::once(queue.first).chain(queue.others.into_iter().map(|Reverse(entry)| entry)).collect();
+        let first = at(queue.deadline, queue.first);
+        let all: Vec<At> = std::iter::once(first).chain(queue.others.into_iter().map(|Reverse(at)| at)).collect();
         for entry in all {
             let (deadline, mut id) = (time(entry), entry as u32);
             while id != NIL {
                 let next = records.leaves[id as usize].timer_next;
                 if id != slot {
-                    self.push(records, priority as u8, deadline, id);
+                    self.push(&mut records.leaves, priority as u8, deadline, id);
                 }
                 id = next;
             }

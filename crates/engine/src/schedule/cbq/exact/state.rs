@@ -339,17 +339,6 @@ impl Records {
         }
     }
 
-    /// When a timer is due, and the one after it in its list.
-    #[inline]
-    pub fn timer(&self, id: u32) -> (u64, u32) {
-        if id & (CAP | NODE) == 0 {
-            let leaf = &self.leaves[id as usize];
-            (self.leaf_due(leaf), leaf.timer_next)
-        } else {
-            (self.due(id), self.timer_next(id))
-        }
-    }
-
     /// When the first packet of a leaf is within guarantee.
     #[inline]
     pub fn leaf_due(&self, leaf: &Leaf) -> u64 {

@@ -17,7 +17,7 @@ use super::state::{At, NIL, Records, at, time, with_id};
 /// The wheel.
 pub struct TimingWheel {
     shift: u32,
-    /// The first slot whose time has not come, counted from time 0.
+    /// No slot before this one is used any more. Counted from time 0.
     cur: u64,
     /// The first slot in use, at or after `cur`; `u64::MAX` if none is.
     first: u64,
@@ -31,8 +31,6 @@ pub struct TimingWheel {
     /// below is not 0.
     bits: [Vec<u64>; 3],
     near: BinaryHeap<Reverse<At>>,
-    /// Timers of a slot whose time is over; [`pop`](TimingWheel::pop) returns them one by one.
-    over: u32,
 }
 
 impl TimingWheel {
@@ -48,34 +46,32 @@ impl TimingWheel {
             heads: vec![NIL; n],
             bits: [vec![0; n.div_ceil(64)], vec![0; n.div_ceil(4096)], vec![0; n.div_ceil(262_144)]],
             near: BinaryHeap::new(),
-            over: NIL,
         }
     }
 
     /// Files a timer that is due at `records.due(id)`.
     pub fn file(&mut self, records: &mut Records, id: u32, now: u64) {
-        let due = records.due(id);
-        self.file_at(records, id, due, now);
+        let next = self.place(id, records.due(id), now);
+        records.set_timer_next(id, next);
     }
 
-    /// The same, for a caller that knows that the timer is due at `due`.
+    /// Files a timer that is due at `due`. Returns the one that the caller links behind it.
     #[inline]
-    pub fn file_at(&mut self, records: &mut Records, id: u32, due: u64, now: u64) {
-        // Slots before the present are not used any more: a timer that is due before it goes into
-        // the heap.
-        self.cur = self.cur.max((now >> self.shift).min(self.first));
+    pub fn place(&mut self, id: u32, due: u64, now: u64) -> u32 {
         let tick = due >> self.shift;
-        // A slot whose time has come, or beyond the horizon: into the heap. Filing far timers again
-        // at every turn of the wheel would make a long idle time expensive.
-        if tick < self.cur || tick - self.cur >= self.heads.len() as u64 {
-            records.set_timer_next(id, NIL);
-            self.near.push(Reverse(at(due, id)));
-            self.soonest = self.soonest.min(due);
-            return;
+        let ring = self.heads.len() as u64;
+        if tick.wrapping_sub(self.cur) >= ring {
+            // A slot whose time has come, or beyond the horizon: into the heap. Filing far timers
+            // again at every turn of the wheel would make a long idle time expensive.
+            self.cur = self.cur.max((now >> self.shift).min(self.first));
+            if tick.wrapping_sub(self.cur) >= ring {
+                self.near.push(Reverse(at(due, id)));
+                self.soonest = self.soonest.min(due);
+                return NIL;
+            }
         }
         let slot = (tick as usize) & (self.heads.len() - 1);
         let next = std::mem::replace(&mut self.heads[slot], id);
-        records.set_timer_next(id, next);
         if next == NIL {
             self.mark(slot);
         }
@@ -86,6 +82,7 @@ impl TimingWheel {
         } else if tick == self.first {
             self.least = self.least.map(|least| least.min(due));
         }
+        next
     }
 
     /// Whether a timer may be due.
@@ -94,44 +91,31 @@ impl TimingWheel {
         now >= self.soonest
     }
 
-    /// Takes a timer that is due. The caller repeats this until there is none. Earlier timers come
-    /// before later ones; those of one slot whose time is over come in any order.
-    pub fn pop(&mut self, records: &mut Records, now: u64) -> Option<u32> {
+    /// Takes timers that are due: the first one of their list, [`NIL`] if there is none. The caller
+    /// repeats this until there is none. It files those anew whose clock has moved beyond the
+    /// present since they were filed. Earlier timers come before later ones; those of one slot
+    /// whose time is over come in any order.
+    pub fn take(&mut self, records: &mut Records, now: u64) -> u32 {
         loop {
-            if self.over != NIL {
-                let id = self.over;
-                let (due, next) = records.timer(id);
-                self.over = next;
-                if due <= now {
-                    return Some(id);
-                }
-                // Its clock has moved on since it was filed.
-                self.file_at(records, id, due, now);
-                continue;
-            }
             let near = self.near.peek().map_or(u64::MAX, |Reverse(first)| time(*first));
             let start = if self.first == u64::MAX { u64::MAX } else { self.first << self.shift };
             if self.first != u64::MAX && start <= now.min(near) {
-                if (now - start) >> self.shift != 0 {
-                    let slot = (self.first as usize) & (self.heads.len() - 1);
-                    self.over = std::mem::replace(&mut self.heads[slot], NIL);
-                    self.cur = self.cur.max(self.first + 1);
-                    self.clear(slot);
-                } else {
+                if (now - start) >> self.shift == 0 {
                     self.open(records, now);
+                    continue;
                 }
-                continue;
+                let slot = (self.first as usize) & (self.heads.len() - 1);
+                let list = std::mem::replace(&mut self.heads[slot], NIL);
+                self.cur = self.cur.max(self.first + 1);
+                self.clear(slot);
+                return list;
             }
             if near > now {
                 self.soonest = near.min(start);
-                return None;
+                return NIL;
             }
-            let id = self.pop_near(records)?;
-            let due = records.due(id);
-            if due <= now {
-                return Some(id);
-            }
-            self.file_at(records, id, due, now);
+            // With all timers that are chained to it.
+            return self.near.pop().map_or(NIL, |Reverse(first)| first as u32);
         }
     }
 
