@@ -15,12 +15,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::account::DropReason;
-use crate::classify::RuleSet;
+use crate::classify::{BATCH, RuleSet};
 use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
 use crate::prefetch::{prefetch, prefetch_first};
 use crate::queue::Queue;
-use crate::schedule::{Scheduler, Slot};
+use crate::schedule::{NOBODY, Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::meter::Meter;
 use crate::shape::regulator::Limiter;
@@ -379,15 +379,28 @@ impl Engine {
     pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
         let from = classes.len();
         self.classifier.classify_batch(keys, classes);
-        if self.buffers.leaves.len() < PREFETCH_FROM {
-            return;
+        if self.buffers.leaves.len() >= PREFETCH_FROM {
+            classes[from..].chunks(BATCH).for_each(|classes| self.fetch_batch(classes));
         }
-        for class in classes[from..].iter().flatten() {
-            prefetch(&self.buffers.leaves, *class as usize);
+    }
+
+    /// Prefetches what the packets of at most [`BATCH`] classes need: of each class all records
+    /// before any of them is read.
+    fn fetch_batch(&self, classes: &[Option<ClassId>]) {
+        let root = &self.nodes[0];
+        let mut slots = [NOBODY; BATCH];
+        for (slot, class) in slots.iter_mut().zip(classes) {
+            *slot = class.unwrap_or(NOBODY);
+            prefetch(&self.buffers.leaves, *slot as usize);
         }
-        for class in classes[from..].iter().flatten() {
+        if root.slots_are_classes {
+            root.inner.fetch_all(&slots[..classes.len()]);
+        }
+        for class in classes.iter().flatten() {
             if let Some(leaf) = self.buffers.leaves.get(*class as usize) {
-                self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
+                if !root.slots_are_classes {
+                    self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
+                }
                 if leaf.kind == Kind::Stateful {
                     prefetch(&self.buffers.queues, leaf.head as usize);
                 } else {
@@ -395,12 +408,11 @@ impl Engine {
                 }
             }
         }
-        if self.buffers.queues.len() < PREFETCH_FROM {
-            return;
-        }
-        for class in classes[from..].iter().flatten() {
-            if let Some(queue) = self.queue_of(*class) {
-                prefetch_first(queue);
+        if self.buffers.queues.len() >= PREFETCH_FROM {
+            for class in classes.iter().flatten() {
+                if let Some(queue) = self.queue_of(*class) {
+                    prefetch_first(queue);
+                }
             }
         }
     }

@@ -247,6 +247,15 @@ pub trait Scheduler: Send + Sync {
     /// Hints that the records of the class are needed soon. Changes nothing.
     fn fetch(&self, _slot: Slot) {}
 
+    /// [`fetch`](Scheduler::fetch) for several classes. No scheduler writes its own: like
+    /// [`depart`](Scheduler::depart) it is compiled anew for each of them, one call in place of one
+    /// for each class.
+    fn fetch_all(&self, slots: &[Slot]) {
+        for slot in slots {
+            self.fetch(*slot);
+        }
+    }
+
     /// The two classes that are likely to send after `slot`, the sooner one first; [`NOBODY`] where
     /// finding out would take a search. Only for prefetching: a wrong answer costs time, nothing
     /// else.
