@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use crate::supervised::{Running, until};
 use crate::world::Bulk;
-use crate::{counter, fills, router, sh};
+use crate::{all_is_shaped, passed, router, sh};
 
 const POLICY: &str = "
 link up { device wan  rate 5Mbit/s  scheduler fifo  class all { default } }
 link down { device wan ingress  rate 5Mbit/s  scheduler fifo  class all { default } }";
+
+/// The rate of both links, in bit/s.
+const RATE: f64 = 5e6;
 
 /// The table of a router's firewall that offloads flows to software, as in the example of nft(8),
 /// "FLOWTABLES".
@@ -40,16 +43,12 @@ fn a_flow_table_that_carries_packets_past_altq_is_said() {
     assert!(verified.status.code() == Some(3) && said.contains(past), "{said}");
 
     // It is true: the flow is offloaded once both directions have been seen.
-    let most = 5e6 * 1448.0 / 1500.0;
-    let sent = || counter(&running, 0, "all", "sent_bytes");
     let bulk = Bulk::between(&world.left, &world.right, "10.9.2.2:5001");
-    std::thread::sleep(Duration::from_millis(500));
-    let before = sent();
-    let got = bulk.measure(Duration::from_millis(1000));
-    let shaped = (sent() - before) as f64 * 8.0;
-    eprintln!("{:.1} Mbit/s with the flow table, of which altq has seen {:.1}", got / 1e6, shaped / 1e6);
-    assert!(got > 2.0 * most && shaped < 0.5 * got, "{got} {shaped}");
+    let [seen] = passed(&running, "all", [(0, &bulk)], Duration::from_secs(1));
     drop(bulk);
+    eprintln!("with the flow table: {seen:.3?}");
+    assert!(seen.arrived > 2.0 * RATE * (seen.time + seen.apart), "more arrives than the link may carry: {seen:.3?}");
+    assert!(seen.sent < 0.5 * seen.arrived, "more than altq lets out: {seen:.3?}");
 
     sh(&world.middle, "nft delete table inet fw").unwrap();
     for link in [0, 1] {
@@ -58,6 +57,7 @@ fn a_flow_table_that_carries_packets_past_altq_is_said() {
     let verified = running.ask(&["verify"]);
     let said = String::from_utf8_lossy(&verified.stdout).into_owned();
     assert!(!said.contains("flow table"), "{said}");
-    fills("without the flow table", &Bulk::between(&world.left, &world.right, "10.9.2.2:5002"), most);
+    let bulk = Bulk::between(&world.left, &world.right, "10.9.2.2:5002");
+    all_is_shaped("without the flow table", &running, "all", RATE, [(0, &bulk)]);
     running.end();
 }

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, r
 use crate::supervised::{Running, until};
 use crate::world::frames::{ipv4, ipv6, udp};
 use crate::world::{Bulk, World, ip, quiet, world};
-use crate::{counter, echoes, fills};
+use crate::{all_is_shaped, counter, echoes};
 
 /// A frame from the left host to the right one.
 fn frame(ethertype: u16, payload: &[u8]) -> Vec<u8> {
@@ -194,12 +194,12 @@ fn the_interface_of_a_session_is_shaped_and_may_come_back() {
         class rest { priority 1  default  queue fq_codel }  match port 7 -> echo";
     let policy = format!("link up {{ device ppp0  {link} }}\nlink down {{ device ppp0 ingress  {link} }}");
     let Some(running) = Running::start(&world, "ppp", &policy, &[]) else { return };
-    let most = 5e6 * 1440.0 / 1492.0;
+    let rate = 5e6;
+    let most = rate * 1440.0 / 1492.0;
     let shaped = |what: &str, port: u16| {
         let out = Bulk::between(&world.middle, &world.left, &format!("10.6.0.1:{port}"));
         let back = Bulk::between(&world.left, &world.middle, &format!("10.6.0.9:{port}"));
-        fills(&format!("{what}, out"), &out, most);
-        fills(&format!("{what}, in"), &back, most);
+        all_is_shaped(what, &running, "rest", rate, [(0, &out), (1, &back)]);
         echoes(&world.left, &world.middle, "10.6.0.9:7", 1492 - 28, 5);
         let all = [out.since_start(), back.since_start()];
         assert!(all.iter().all(|rate| *rate <= most * 1.02), "{all:?} of {most}");
