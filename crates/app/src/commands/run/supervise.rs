@@ -177,31 +177,8 @@ pub fn supervise(
         Err(error) => (None, Some(error)),
     };
     let links = links.iter().map(|link| (*link).clone()).collect();
-    let mut supervisor = Supervisor {
-        args,
-        known: Known { told, files, links },
-        next: None,
-        unproven: None,
-        read: 0,
-        socket,
-        began: Instant::now(),
-        watch: Supervision::new(0, args.watchdog.unwrap_or(PATIENCE)),
-        worker: None,
-        shaped: false,
-        end: None,
-        journal: Arc::default(),
-        keeper,
-        begun: None,
-        made_since: false,
-        overdue: None,
-        away: None,
-        bypass,
-        no_bypass,
-        standby: None,
-        manager: Manager::of_environment(),
-        drift: socket.and_then(Opened::path).map(|path| drift::Watch::telling(path, args.fail.fail())).transpose()?,
-        history: history(args.history),
-    };
+    let mut supervisor = Supervisor::new(args, Known { told, files, links }, keeper, socket)?;
+    (supervisor.bypass, supervisor.no_bypass) = (bypass, no_bypass);
     let exit = supervisor.run(&ending, &hangup);
     supervisor.manager.tell("STOPPING=1");
     let clean = supervisor.end();
@@ -219,7 +196,41 @@ pub fn supervise(
     exit
 }
 
-impl Supervisor<'_> {
+impl<'a> Supervisor<'a> {
+    /// One that has no worker yet, and nothing that forwards frames meanwhile.
+    ///
+    /// # Errors
+    /// The thread that watches what differs from the policy cannot be started.
+    fn new(args: &'a Args, known: Known, keeper: Keeper, socket: Option<&'a Opened>) -> io::Result<Supervisor<'a>> {
+        let path = socket.and_then(Opened::path);
+        let drift = path.map(|path| drift::Watch::telling(path, args.fail.fail()));
+        Ok(Supervisor {
+            args,
+            known,
+            next: None,
+            unproven: None,
+            read: 0,
+            socket,
+            began: Instant::now(),
+            watch: Supervision::new(0, args.watchdog.unwrap_or(PATIENCE)),
+            worker: None,
+            shaped: false,
+            end: None,
+            journal: Arc::default(),
+            keeper,
+            begun: None,
+            made_since: false,
+            overdue: None,
+            away: None,
+            bypass: None,
+            no_bypass: None,
+            standby: None,
+            manager: Manager::of_environment(),
+            drift: drift.transpose()?,
+            history: history(args.history),
+        })
+    }
+
     fn now(&self) -> Nanos {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }

@@ -78,31 +78,10 @@ impl<'a> Supervised<'a> {
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
         // Nobody reads what the worker is sent.
         let (policies, _) = mpsc::channel();
-        let supervisor = Supervisor {
-            args,
-            known: Known { told, files: drift::files(&policy), links },
-            next: None,
-            unproven: None,
-            read: 0,
-            socket: None,
-            began: Instant::now(),
-            watch: Supervision::new(0, PATIENCE),
-            worker: Some(Worker { child, beats, lines: Lines::default(), policies, end, awaits: None }),
-            shaped: true,
-            end: None,
-            journal: Arc::default(),
-            keeper,
-            begun: None,
-            made_since: false,
-            overdue: None,
-            away: None,
-            bypass: None,
-            no_bypass: None,
-            standby: None,
-            manager: Manager::of_environment(),
-            drift: None,
-            history: None,
-        };
+        let known = Known { told, files: drift::files(&policy), links };
+        let mut supervisor = Supervisor::new(args, known, keeper, None).unwrap();
+        supervisor.worker = Some(Worker { child, beats, lines: Lines::default(), policies, end, awaits: None });
+        supervisor.shaped = true;
         Supervised { supervisor, to }
     }
 
