@@ -239,6 +239,47 @@ class RandomPolicy:
                           f"10% --wire-rate {self.rate // 2}..{self.rate * 2}bit/s")
 
 
+def busy_tree(seed, index):
+    """A random tree of cbq in the native language, and arrivals as CSV: 20,000 packets at 1.2 to 3
+    times the link's rate. Some classes always have packets, others at times. No queue overflows: which
+    packets are dropped depends on the order too, and then classes have other packets to send."""
+    random = Random(f"tree {seed}/{index}")
+    rate, leaves, names = random.choice([2_000_000, 10_000_000, 100_000_000, 1_000_000_000]), [], []
+
+    def classes(part, depth):
+        count = random.randint(2, 4)
+        weights = [random.randint(1, 10) for _ in range(count)]
+        text = ""
+        for weight in weights:
+            name, own = f"c{len(names)}", max(1, part * weight // sum(weights))
+            names.append(name)
+            words = [f"rate {own}bit/s", random.choice(["", "borrow", "borrow"])]
+            if words[1] and random.random() < 0.2:
+                words.append(f"ceiling {random.randint(own, rate)}bit/s")
+            if depth > 1 and random.random() < 0.5:
+                words.append(classes(own, depth - 1))
+            else:
+                words.append(f"priority {random.randint(0, 7)}  queue drop_tail {{ limit 20000 packets }}")
+                leaves.append(name)
+            text += f"class {name} {{ {' '.join(words)} }}\n"
+        return text
+
+    excess = random.choice(["share", "priority"])
+    text = f"link l {{ rate {rate}bit/s scheduler cbq {{ excess {excess} }}\n{classes(rate, random.randint(1, 3))}}}\n"
+    text = text.replace(f"class {leaves[0]} {{", f"class {leaves[0]} {{ default", 1)
+    sizes = {leaf: random.choice(SIZES) for leaf in leaves}
+    always = random.sample(leaves, random.randint(1, len(leaves)))
+    load, lines, now, active = random.uniform(1.2, 3), ["time_ns,class,bytes,id"], 0.0, always
+    for number in range(20_000):
+        if random.random() < 0.005:
+            active = [leaf for leaf in leaves if leaf in always or random.random() < 0.5]
+        leaf = random.choice(active)
+        size = random.choice(sizes[leaf])
+        lines.append(f"{int(now)},{leaf},{size},{number}")
+        now += size * 8e9 / (rate * load)
+    return text, "\n".join(lines) + "\n", leaves
+
+
 # Wrong inputs, separated by ` | ` or line ends. LINK stands for a link of 10 Mbit/s with cbq around
 # what follows, WFQ for one with wfq.
 BAD_POLICIES = """
