@@ -1,7 +1,9 @@
 //! Exit codes, the same for every command.
 
 use altq_dataplane::Error as LinkError;
+#[cfg(feature = "traffic")]
 use altq_traffic::Error as TrafficError;
+#[cfg(feature = "traffic")]
 use rustix::io::Errno;
 
 /// How a command ended.
@@ -24,7 +26,7 @@ pub enum Exit {
     /// Not permitted: root or a capability is missing, or a token is wrong.
     NotPermitted = 6,
     /// This host cannot do it: its kernel or a program is missing something, or there is no such
-    /// interface, or it is down.
+    /// interface, or it is down. Or this altq is built without it.
     Unsupported = 7,
 }
 
@@ -41,11 +43,11 @@ impl Exit {
                 return Exit::Unsupported;
             }
         }
-        match (error.downcast_ref::<LinkError>(), error.downcast_ref::<TrafficError>()) {
-            (Some(error), _) => Exit::of_link(error),
-            (_, Some(error)) => Exit::of_traffic(error),
-            _ => Exit::Failed,
+        #[cfg(feature = "traffic")]
+        if let Some(error) = error.downcast_ref::<TrafficError>() {
+            return Exit::of_traffic(error);
         }
+        error.downcast_ref::<LinkError>().map_or(Exit::Failed, Exit::of_link)
     }
 
     /// The exit code for a link that cannot be opened, or whose loop ended.
@@ -79,6 +81,7 @@ impl Exit {
     }
 
     /// The exit code for an error of generators, server or client.
+    #[cfg(feature = "traffic")]
     pub fn of_traffic(error: &TrafficError) -> Exit {
         use altq_traffic::Refusal;
         match error {
@@ -103,7 +106,7 @@ impl Exit {
 mod tests {
     use std::io;
 
-    use altq_traffic::Refusal;
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -118,8 +121,6 @@ mod tests {
     #[test]
     fn a_missing_right_is_6_and_what_the_host_lacks_is_7() {
         let io = |code: Errno| io::Error::from(code);
-        let traffic = |code| anyhow::Error::from(TrafficError::Io { doing: "a socket".into(), error: io(code) });
-        let refused = |why| anyhow::Error::from(TrafficError::Refused { why, reason: "no".into() });
         let (what, right) = ("sending", "CAP_NET_RAW");
         let mut table: Vec<(anyhow::Error, u8)> = vec![
             (LinkError::NotPermitted { what, right, source: io(Errno::PERM) }.into(), 6),
@@ -130,17 +131,25 @@ mod tests {
             (LinkError::NoInterface { name: "ppp0".into() }.into(), 7),
             (LinkError::NotReady { name: "eth0".into(), state: "is down" }.into(), 7),
             (LinkError::Interface { name: "eth0".into(), state: "is gone" }.into(), 1),
-            (TrafficError::NotPermitted("root only".into()).into(), 6),
-            (TrafficError::Unsupported("no such control".into()).into(), 7),
-            (traffic(Errno::ACCESS), 6),
-            (traffic(Errno::PERM), 6),
-            (traffic(Errno::AFNOSUPPORT), 7),
-            (traffic(Errno::CONNREFUSED), 1),
-            (refused(Refusal::Token), 6),
-            (refused(Refusal::Unsupported), 7),
-            (refused(Refusal::Cap), 5),
             (anyhow::anyhow!("something"), 1),
         ];
+        #[cfg(feature = "traffic")]
+        {
+            use altq_traffic::Refusal;
+            let traffic = |code| anyhow::Error::from(TrafficError::Io { doing: "a socket".into(), error: io(code) });
+            let refused = |why| anyhow::Error::from(TrafficError::Refused { why, reason: "no".into() });
+            table.extend([
+                (TrafficError::NotPermitted("root only".into()).into(), 6),
+                (TrafficError::Unsupported("no such control".into()).into(), 7),
+                (traffic(Errno::ACCESS), 6),
+                (traffic(Errno::PERM), 6),
+                (traffic(Errno::AFNOSUPPORT), 7),
+                (traffic(Errno::CONNREFUSED), 1),
+                (refused(Refusal::Token), 6),
+                (refused(Refusal::Unsupported), 7),
+                (refused(Refusal::Cap), 5),
+            ]);
+        }
         #[cfg(feature = "experiments")]
         {
             use altq_lab::topology::{NotPermitted, Unsupported};

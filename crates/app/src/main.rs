@@ -33,11 +33,15 @@ mod tree;
 #[cfg(feature = "experiments")]
 mod values;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+#[cfg(any(test, feature = "manual"))]
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
 
-use crate::commands::{apply, check, convert, edit, link, reserve, rsvp, rsvpd, stat, status, subscriber, tap};
+use crate::commands::{apply, check, convert, edit, link, reserve, stat, status, subscriber, tap};
 use crate::exit::Exit;
 
 /// Allocates from large pages, so that the records of many classes need few TLB entries.
@@ -123,24 +127,69 @@ enum Command {
     /// Reserves rates for flows in a running altq, as long as there is room
     Reserve(reserve::Args),
     /// Speaks RSVP (RFC 2205), and reserves in a running altq what neighbours ask for
-    Rsvpd(rsvpd::Args),
+    #[cfg(feature = "rsvp")]
+    Rsvpd(commands::rsvpd::Args),
     /// Shows what the RSVP daemon knows, and speaks RSVP for hosts that do not
-    Rsvp(rsvp::Args),
+    #[cfg(feature = "rsvp")]
+    Rsvp(commands::rsvp::Args),
     /// Copies the packets that leave a class of a running altq to a pcap file
     Tap(tap::Args),
     /// Makes load and measures latency between hosts: TCP and UDP, up and down
+    #[cfg(feature = "traffic")]
     Traffic(commands::traffic::Args),
     /// Measures the speed of the engine and of the simulator
     #[cfg(feature = "experiments")]
     Bench(commands::bench::Args),
     /// Prints what a shell needs to complete commands and options
+    #[cfg(feature = "manual")]
     Completions(commands::completions::Args),
     /// Prints the manual page of a command, or writes those of all
+    #[cfg(feature = "manual")]
     Man(commands::man::Args),
 }
 
+/// Commands that this program may be built without, each with the feature that has it, and whether
+/// it is there.
+const OPTIONAL: &[(&str, &str, bool)] = &[
+    ("demo", "experiments", cfg!(feature = "experiments")),
+    ("replay", "experiments", cfg!(feature = "experiments")),
+    ("sim", "experiments", cfg!(feature = "experiments")),
+    ("sweep", "sweep", cfg!(feature = "sweep")),
+    ("lab", "experiments", cfg!(feature = "experiments")),
+    ("experiments", "experiments", cfg!(feature = "experiments")),
+    ("examples", "experiments", cfg!(feature = "experiments")),
+    ("report", "experiments", cfg!(feature = "experiments")),
+    ("web", "web", cfg!(feature = "web")),
+    ("rsvpd", "rsvp", cfg!(feature = "rsvp")),
+    ("rsvp", "rsvp", cfg!(feature = "rsvp")),
+    ("traffic", "traffic", cfg!(feature = "traffic")),
+    ("bench", "experiments", cfg!(feature = "experiments")),
+    ("completions", "manual", cfg!(feature = "manual")),
+    ("man", "manual", cfg!(feature = "manual")),
+];
+
+/// The command that these arguments name, and the feature that has it, if this program is built
+/// without it.
+fn lacking(mut words: impl Iterator<Item = OsString>) -> Option<(&'static str, &'static str)> {
+    // `altq help COMMAND` names one as well.
+    let word = words.find(|word| word != "help")?;
+    let found = OPTIONAL.iter().find(|(command, _, there)| word == *command && !there);
+    found.map(|(command, feature, _)| (*command, *feature))
+}
+
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let unknown = error.kind() == ErrorKind::InvalidSubcommand;
+            let Some((command, feature)) = lacking(std::env::args_os().skip(1)).filter(|_| unknown) else {
+                error.exit()
+            };
+            eprintln!("altq {command}: this altq is built without this command; the feature `{feature}` has it");
+            return ExitCode::from(Exit::Unsupported as u8);
+        }
+    };
+    match run(cli.command) {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) => {
             eprintln!("altq: {error:#}");
@@ -189,13 +238,37 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         Command::Link(args) => link::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
         Command::Reserve(args) => reserve::run(&args),
-        Command::Rsvpd(args) => rsvpd::run(&args),
-        Command::Rsvp(args) => rsvp::run(&args),
+        #[cfg(feature = "rsvp")]
+        Command::Rsvpd(args) => commands::rsvpd::run(&args),
+        #[cfg(feature = "rsvp")]
+        Command::Rsvp(args) => commands::rsvp::run(&args),
         Command::Tap(args) => tap::run(&args),
+        #[cfg(feature = "traffic")]
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),
+        #[cfg(feature = "manual")]
         Command::Completions(args) => commands::completions::run(&args, Cli::command()),
+        #[cfg(feature = "manual")]
         Command::Man(args) => commands::man::run(&args, Cli::command()),
+    }
+}
+
+#[cfg(test)]
+mod optional {
+    use super::*;
+
+    #[test]
+    fn a_command_is_there_or_named_with_its_feature() {
+        let altq = Cli::command();
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>().into_iter();
+        for &(command, feature, there) in OPTIONAL {
+            assert_eq!(altq.find_subcommand(command).is_some(), there, "{command}");
+            let expected = (!there).then_some((command, feature));
+            assert_eq!(lacking(words(command)), expected);
+            assert_eq!(lacking(words(&format!("help {command} set"))), expected);
+            // A word of another command.
+            assert_eq!(lacking(words(&format!("link {command}"))), None);
+        }
     }
 }

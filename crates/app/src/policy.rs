@@ -1,11 +1,16 @@
 //! Loading a policy, the same way in every command.
 
-use std::io::{ErrorKind, IsTerminal};
+#[cfg(feature = "experiments")]
+use std::io::ErrorKind;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "experiments")]
 use altq_cases::built_in;
+#[cfg(feature = "experiments")]
+use altq_config::parse_bytes;
 use altq_config::{Diagnostic, Failed, Language, Policy, STANDARD_INPUT, Severity, Sources};
-use altq_config::{load, parse_bytes, render};
+use altq_config::{load, render};
 
 /// The file from which a command reads its policy, and its language.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,6 +49,7 @@ pub fn load_policy(file: &Path, language: Option<Language>) -> Option<Policy> {
 
 /// Reads a policy: a file; or if there is none, an example inside the program, by its path in the
 /// project's source folder. `-` is standard input.
+#[cfg(feature = "experiments")]
 pub fn read(file: &Path, language: Option<Language>) -> Result<Policy, Box<Failed>> {
     let gone = || std::fs::metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let inside = || if built_in::is_inside(file) { Some(file.to_owned()) } else { built_in::place(file) };
@@ -52,6 +58,12 @@ pub fn read(file: &Path, language: Option<Language>) -> Result<Policy, Box<Faile
     let text = bytes.as_ref().map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned());
     let language = language.or_else(|| Language::of(&path, &text)).unwrap_or(Language::Native);
     parse_bytes(bytes, &path.display().to_string(), language)
+}
+
+/// Reads a policy: a file, or with `-` standard input. This program has no examples inside.
+#[cfg(not(feature = "experiments"))]
+pub fn read(file: &Path, language: Option<Language>) -> Result<Policy, Box<Failed>> {
+    load(file, language)
 }
 
 /// A file as messages call it.

@@ -117,9 +117,10 @@ fn the_python_package_binds_libraries() {
     }
 }
 
-/// The code that shapes live traffic is not linked with simulator, lab, pages or JSON Schemas.
-/// Checked for the data plane, and for the binary without its default features, which has the
-/// commands of a router (`run` among them).
+/// The code that shapes live traffic is not linked with simulator, lab, pages or JSON Schemas, nor
+/// with what else a router can do without: cases, generators, RSVP, TOML, manual pages. Checked for
+/// the data plane, and for the binary without its default features, which has the commands of a
+/// router (`run` among them).
 #[test]
 fn the_live_path_links_no_simulator() {
     for (package, options) in [("altq-dataplane", &[][..]), ("altq", &["--no-default-features"])] {
@@ -132,7 +133,22 @@ fn the_live_path_links_no_simulator() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let tree = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(tree.contains("altq-engine"), "{tree}");
-        for other in ["altq-simulator", "altq-lab", "altq-pages", "altq-sweep", "parquet", "schemars"] {
+        for other in [
+            "altq-simulator",
+            "altq-lab",
+            "altq-pages",
+            "altq-sweep",
+            "altq-cases",
+            "altq-traffic",
+            "altq-rsvp",
+            "altq-top",
+            "altq-web",
+            "parquet",
+            "schemars",
+            "toml v",
+            "clap_complete",
+            "clap_mangen",
+        ] {
             assert!(!tree.contains(other), "{package} is linked with {other}:\n{tree}");
         }
     }

@@ -1,11 +1,12 @@
-//! The commands, each in a file of its own. Those that need the simulator, the lab or pages are
-//! built with the feature `experiments`, which a router does not need; `web` has a feature of its
-//! own.
+//! The commands, each in a file of its own. Those that a router does not need are built with the
+//! features that `OPTIONAL` in `main.rs` lists: `experiments` has what needs the simulator, the lab
+//! or pages.
 
 pub mod apply;
 #[cfg(feature = "experiments")]
 pub mod bench;
 pub mod check;
+#[cfg(feature = "manual")]
 pub mod completions;
 pub mod convert;
 #[cfg(feature = "experiments")]
@@ -19,6 +20,7 @@ pub mod explain;
 #[cfg(feature = "experiments")]
 pub mod lab;
 pub mod link;
+#[cfg(feature = "manual")]
 pub mod man;
 pub mod plan;
 #[cfg(feature = "experiments")]
@@ -26,7 +28,9 @@ pub mod replay;
 #[cfg(feature = "experiments")]
 pub mod report;
 pub mod reserve;
+#[cfg(feature = "rsvp")]
 pub mod rsvp;
+#[cfg(feature = "rsvp")]
 pub mod rsvpd;
 pub mod run;
 #[cfg(feature = "experiments")]
@@ -39,6 +43,7 @@ pub mod subscriber;
 pub mod sweep;
 pub mod tap;
 pub mod top;
+#[cfg(feature = "traffic")]
 pub mod traffic;
 pub mod verify;
 #[cfg(feature = "web")]
