@@ -50,19 +50,21 @@ pub fn say(text: fmt::Arguments<'_>) {
 }
 
 /// From now on no thread of this process waits until somebody reads standard error, if that is a
-/// pipe or a socket. A file and a terminal are written as before.
-pub fn never_wait() {
+/// pipe or a socket. A file and a terminal are written as before. `who` stands before what is said
+/// of lines that were lost.
+pub fn never_wait(who: &'static str) {
     // Without a copy of the descriptor it stays as it was.
-    let Some(found) = Log::of(io::stderr().as_fd()).ok().flatten() else { return };
+    let Some(found) = Log::of(io::stderr().as_fd(), who).ok().flatten() else { return };
     *log() = Some(found);
     // A thread that waits to say why it panics would take nothing back.
-    std::panic::set_hook(Box::new(|panic| eprintln!("altq run: {panic}")));
+    std::panic::set_hook(Box::new(move |panic| eprintln!("{who}: {panic}")));
 }
 
 /// A pipe or a socket that is written without waiting.
 struct Log {
     to: File,
     how: How,
+    who: &'static str,
     /// How many lines had no room since the last one that had.
     lost: usize,
     /// Only a part of the last line could be written.
@@ -86,7 +88,7 @@ impl Log {
     ///
     /// # Errors
     /// Those of copying a descriptor.
-    fn of(to: BorrowedFd<'_>) -> io::Result<Option<Log>> {
+    fn of(to: BorrowedFd<'_>, who: &'static str) -> io::Result<Option<Log>> {
         let (to, how) = match FileType::from_raw_mode(fstat(to)?.st_mode) {
             FileType::Fifo => {
                 let again = format!("/proc/self/fd/{}", to.as_raw_fd());
@@ -98,7 +100,7 @@ impl Log {
             FileType::Socket => (to.try_clone_to_owned()?, How::Socket),
             _ => return Ok(None),
         };
-        Ok(Some(Log { to: File::from(to), how, lost: 0, torn: false }))
+        Ok(Some(Log { to: File::from(to), how, who, lost: 0, torn: false }))
     }
 
     /// Writes a text, or counts its lines as lost.
@@ -108,7 +110,7 @@ impl Log {
             let end = if self.torn { "\n" } else { "" };
             let lines = if self.lost == 1 { "line" } else { "lines" };
             let why = "because standard error was not read";
-            if self.put(format!("{end}altq run: {} {lines} lost {why}\n", self.lost).as_bytes()) {
+            if self.put(format!("{end}{}: {} {lines} lost {why}\n", self.who, self.lost).as_bytes()) {
                 (self.lost, self.torn) = (0, false);
             }
         }
@@ -161,15 +163,16 @@ mod tests {
 
     use super::*;
 
+    const WHO: &str = "altq run";
     const LOST: &str = "lost because standard error was not read";
 
     /// A pipe whose descriptor is this process's own, or is asked for room.
     fn pipe(how: How) -> (PipeReader, Log) {
         let (reader, writer) = io::pipe().unwrap();
-        let mut log = Log::of(writer.as_fd()).unwrap().unwrap();
+        let mut log = Log::of(writer.as_fd(), WHO).unwrap().unwrap();
         assert_eq!(log.how, How::Open);
         if how == How::Ask {
-            log = Log { to: File::from(OwnedFd::from(writer)), how, lost: 0, torn: false };
+            log = Log { to: File::from(OwnedFd::from(writer)), how, who: WHO, lost: 0, torn: false };
         }
         (reader, log)
     }
@@ -218,7 +221,7 @@ mod tests {
     #[test]
     fn the_descriptor_of_others_stays_as_it_was() {
         let (_reader, writer) = io::pipe().unwrap();
-        let mut log = Log::of(writer.as_fd()).unwrap().unwrap();
+        let mut log = Log::of(writer.as_fd(), WHO).unwrap().unwrap();
         log.say("a line\n");
         let is_nonblocking = |fd: BorrowedFd<'_>| rustix::fs::fcntl_getfl(fd).unwrap().contains(OFlags::NONBLOCK);
         assert!(!is_nonblocking(writer.as_fd()) && is_nonblocking(log.to.as_fd()));
@@ -227,7 +230,7 @@ mod tests {
     #[test]
     fn a_socket_is_no_reason_to_wait_either() {
         let (mut reader, writer) = UnixStream::pair().unwrap();
-        let mut log = Log::of(writer.as_fd()).unwrap().unwrap();
+        let mut log = Log::of(writer.as_fd(), WHO).unwrap().unwrap();
         assert_eq!(log.how, How::Socket);
         let line = format!("{}\n", "x".repeat(999));
         let mut said = 0;
@@ -246,7 +249,7 @@ mod tests {
     #[test]
     fn files_are_written_as_before_and_a_reader_that_has_gone_is_no_error() {
         let file = File::options().write(true).open("/dev/null").unwrap();
-        assert!(Log::of(file.as_fd()).unwrap().is_none());
+        assert!(Log::of(file.as_fd(), WHO).unwrap().is_none());
         for how in [How::Open, How::Ask] {
             let (reader, mut log) = pipe(how);
             drop(reader);

@@ -186,6 +186,17 @@ fn rsvp_has_no_clock_and_no_io() {
     }
 }
 
+/// The program writes the daemon's lines, because it knows how not to wait for whoever reads them.
+#[test]
+fn rsvpd_prints_nothing() {
+    for file in sources(&workspace().join("crates/rsvpd/src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["println!", "print!", "stderr()", "stdout()"] {
+            assert!(!text.contains(word), "{} has {word}", file.display());
+        }
+    }
+}
+
 #[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
     for name in [

@@ -2,18 +2,18 @@
 //! in starting. The tests are skipped with a message where the host does not allow them.
 
 mod supervised;
+mod unread;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::pipe;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::ioctl_fionread;
 use supervised::{ONE, Running, signal, until};
+use unread::{check_lost, fill, there};
 use world::world;
 
 const SUPERVISED: &[&str] = &["--supervise", "--user", "nobody"];
@@ -26,22 +26,6 @@ fn folder(name: &str) -> PathBuf {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("p.altq"), ONE).unwrap();
     folder
-}
-
-/// Fills a pipe.
-fn fill(writer: &mut PipeWriter) {
-    let flags = fcntl_getfl(&*writer).unwrap();
-    fcntl_setfl(&*writer, flags | OFlags::NONBLOCK).unwrap();
-    while writer.write(&[b'.'; 4096]).is_ok_and(|count| count > 0) {}
-    // From now on whoever writes with this descriptor waits.
-    fcntl_setfl(&*writer, flags).unwrap();
-}
-
-/// Reads what is in a pipe.
-fn there(reader: &mut PipeReader) -> String {
-    let mut bytes = vec![0; ioctl_fionread(&*reader).unwrap() as usize];
-    reader.read_exact(&mut bytes).unwrap();
-    String::from_utf8(bytes).unwrap()
 }
 
 /// Kills the worker, and waits until another one shapes. `None`, with a message, if the worker's
@@ -94,10 +78,7 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
         said += &there(&mut reader);
         said.contains("lost because standard error was not read\n")
     });
-    let first = said.lines().find(|line| line.contains("lost because")).unwrap();
-    let lost = first.strip_prefix("altq run: ").and_then(|line| line.split(' ').next());
-    assert!(lost.is_some_and(|lost| lost.parse::<u32>().is_ok_and(|lost| lost > 1)), "{said}");
-    assert!(said.lines().all(|line| line.starts_with("altq run: ")), "whole lines: {said}");
+    check_lost(&said, "altq run: ");
     // Nobody reads once more, and it ends when it is asked to.
     fill(&mut writer);
     running.end();

@@ -4,9 +4,11 @@
 
 mod client;
 mod row;
+mod unread;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
+use std::io::pipe;
 use std::net::IpAddr;
 use std::process::Command;
 
@@ -20,6 +22,7 @@ use altq_rsvp::wire::{
 use altq_rsvpd::packet;
 use client::{err, out};
 use row::{Capture, Folder, Host, OFTEN, POLICY, check_headers, dissect, sender, until};
+use unread::{check_lost, fill, there};
 
 /// Two keys: of a and b, and of b and c.
 const KEYS: &str = "[[key]]\nid = 1\nalgorithm = \"hmac-sha256\"\nsecret = \"between a and b\"\n\
@@ -455,4 +458,39 @@ fn receivers_ask_and_mistakes_are_said() {
     assert!(Command::new("kill").args(["-TERM", &daemon.id().to_string()]).status().unwrap().success());
     assert_eq!(daemon.wait().unwrap().code(), Some(0), "{}", a.log(".rsvp.log"));
     assert!(!a.path(".rsvp").exists());
+}
+
+/// What neighbours and clients ask for is done whether or not somebody reads what is said of it.
+#[test]
+fn a_log_that_nobody_reads_holds_nothing_up() {
+    let folder = Folder::new("unread");
+    let Some(mut hosts) = three(&folder) else { return };
+    let (mut reader, mut writer) = pipe().unwrap();
+    fill(&mut writer);
+    hosts[1].stderr = Some(writer.try_clone().unwrap());
+    if !start(&mut hosts, Trust::Anything) {
+        return;
+    }
+    let [a, b, _] = &mut hosts;
+    a.announce(FROM, TO, "500kbit/s");
+    until("a reservation", || b.rates() == [500_000]);
+    // Clients are answered by the thread that says of reservations that they are made.
+    assert_eq!(b.rsvp("resv", "reservations").len(), 1);
+    let before = there(&mut reader);
+    assert!(before.bytes().all(|byte| byte == b'.'), "there was no room: {before}");
+    // Now somebody reads.
+    a.announce("10.0.1.9:4002", "10.0.3.9:5006", "700kbit/s");
+    let mut said = String::new();
+    until("what is missing and what is new is said", || {
+        said += &there(&mut reader);
+        said.contains("lost because standard error was not read\n") && said.contains("700000 bit/s are reserved at bc")
+    });
+    check_lost(&said, "altq rsvpd: ");
+    // Nobody reads once more. A reservation goes, and the daemon ends when it is asked to.
+    fill(&mut writer);
+    assert_eq!(a.ask(&sender("del", FROM, TO, "")).status.code(), Some(0));
+    until("it is given up", || b.rates() == [700_000]);
+    let daemon = b.daemon.as_mut().unwrap();
+    assert!(Command::new("kill").args(["-TERM", &daemon.id().to_string()]).status().unwrap().success());
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
 }

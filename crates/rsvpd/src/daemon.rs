@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::clients::Clients;
 use crate::document::{Changed, Context};
-use crate::log::Log;
+use crate::log::{Log, Say};
 use crate::ports::{Failed, Ports, Which, look};
 use crate::receivers::Receivers;
 use crate::request::{self, Request};
@@ -57,6 +57,7 @@ pub struct Daemon {
     look_at: Option<Instant>,
     looked: Instant,
     connect_at: Instant,
+    say: Say,
     log: Log,
     unsent: u64,
 }
@@ -80,15 +81,15 @@ type Opened = (Vec<Present>, Ports, Altq, Node);
 
 impl Daemon {
     /// Opens all sockets but those to altq. After that it needs no right but CAP_NET_RAW, and that
-    /// for interfaces that come anew.
+    /// for interfaces that come anew. What it has to say goes to `say`, which is to return at once.
     ///
     /// # Errors
     /// An interface that is not there or has no address, a right that is missing, a kernel that has
     /// no router alert.
-    pub fn open(settings: Settings, altq_socket: PathBuf) -> Result<Daemon, Error> {
+    pub fn open(settings: Settings, altq_socket: PathBuf, say: Say) -> Result<Daemon, Error> {
         let mut ways = Ways(Kernel::open().map_err(|error| of("asking for routes", error))?);
         let notices = Notices::open().map_err(|error| of("asking for changes of routes", error))?;
-        let (present, ports, altq, node) = opened(&settings, &altq_socket, &mut ways.0)?;
+        let (present, ports, altq, node) = opened(&settings, &altq_socket, say, &mut ways.0)?;
         let now = Instant::now();
         Ok(Daemon {
             settings,
@@ -105,7 +106,8 @@ impl Daemon {
             look_at: None,
             looked: now,
             connect_at: now,
-            log: Log::default(),
+            say,
+            log: Log::new(say),
             unsent: 0,
         })
     }
@@ -308,7 +310,8 @@ impl Daemon {
             return Ok(());
         }
         self.log.say("interfaces have changed: state is learned anew".to_owned());
-        (self.present, self.ports, self.altq, self.node) = opened(&self.settings, &self.altq_socket, &mut self.ways.0)?;
+        (self.present, self.ports, self.altq, self.node) =
+            opened(&self.settings, &self.altq_socket, self.say, &mut self.ways.0)?;
         for ((session, sender), tspec) in self.announced.clone() {
             // What is not possible any more was said to whoever asks for it.
             let _ = self.act(|node, now, world| node.announce(now, world, session, sender, tspec));
@@ -382,11 +385,11 @@ impl Daemon {
 }
 
 /// Looks at the host, and opens what belongs to its interfaces.
-fn opened(settings: &Settings, altq_socket: &std::path::Path, kernel: &mut Kernel) -> Result<Opened, Error> {
+fn opened(settings: &Settings, altq_socket: &std::path::Path, say: Say, kernel: &mut Kernel) -> Result<Opened, Error> {
     let present = look(&settings.interfaces, kernel).map_err(failed)?;
     let ports = Ports::open(&settings.interfaces, &present).map_err(failed)?;
     let classes = settings.interfaces.iter().zip(&present).map(|(listed, there)| (there.index, listed.class.clone()));
-    let altq = Altq::new(altq_socket.to_owned(), classes.collect());
+    let altq = Altq::new(altq_socket.to_owned(), classes.collect(), say);
     // Numbers of INTEGRITY grow from one start to the next as the clock does (RFC 2747 3), if no
     // more than a message a nanosecond is sent.
     let first_sequence = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());

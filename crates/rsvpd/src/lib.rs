@@ -26,4 +26,5 @@ pub mod settings;
 
 pub use clients::Clients;
 pub use daemon::Daemon;
+pub use log::Say;
 pub use settings::Settings;

@@ -1,5 +1,6 @@
 //! What the daemon says on standard error: no more than some lines a second, because whoever sends
-//! it messages makes it speak.
+//! it messages makes it speak. How a line is written is the program's: it must not wait until
+//! somebody reads it.
 
 use std::time::{Duration, Instant};
 
@@ -7,22 +8,31 @@ use std::time::{Duration, Instant};
 const LINES: u32 = 20;
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Writes a line, which is given without a name before it and without an end.
+pub type Say = fn(&str);
+
 /// Lines that were said, and how many were not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Log {
+    say: Say,
     since: Option<Instant>,
     said: u32,
     left_out: u64,
 }
 
 impl Log {
+    /// A log that has said nothing.
+    pub fn new(say: Say) -> Log {
+        Log { say, since: None, said: 0, left_out: 0 }
+    }
+
     /// Says a line, if there were not too many.
     pub fn say(&mut self, line: String) {
         self.flush();
         self.since.get_or_insert_with(Instant::now);
         if self.said < LINES {
             self.said += 1;
-            eprintln!("altq rsvpd: {line}");
+            (self.say)(&line);
         } else {
             self.left_out += 1;
         }
@@ -33,9 +43,10 @@ impl Log {
         if self.since.is_none_or(|since| since.elapsed() < SECOND) {
             return;
         }
-        let left_out = std::mem::take(self).left_out;
+        let anew = Log::new(self.say);
+        let left_out = std::mem::replace(self, anew).left_out;
         if left_out > 0 {
-            eprintln!("altq rsvpd: {left_out} more of such lines in a second are left out");
+            (self.say)(&format!("{left_out} more of such lines in a second are left out"));
         }
     }
 
@@ -52,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_lines_is_cut() {
-        let mut log = Log::default();
+        let mut log = Log::new(|_| ());
         assert_eq!(log.rests(), None);
         for _ in 0..LINES + 5 {
             log.say("a line of a test".to_owned());

@@ -21,6 +21,8 @@ use altq_rsvp::node::{Admission, Granted, Offer, Refused, Reservation};
 use altq_rsvp::wire::{LATENCY_UNKNOWN, code};
 use serde::{Deserialize, Serialize};
 
+use crate::log::Say;
+
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long altq is not asked at least after it has not answered.
@@ -56,6 +58,8 @@ pub struct Altq {
     watch: Option<(UnixStream, Lines)>,
     /// Whether altq has answered when it was asked last. None: it was not asked yet.
     answers: Option<bool>,
+    /// Told when altq does not answer any more.
+    say: Say,
 }
 
 /// What a reservation is asked for with.
@@ -168,7 +172,7 @@ impl Left {
 impl Altq {
     /// Reservations by the altq with this control socket, below these classes. Nothing is asked
     /// yet.
-    pub fn new(path: PathBuf, classes: BTreeMap<u32, Option<String>>) -> Altq {
+    pub fn new(path: PathBuf, classes: BTreeMap<u32, Option<String>>, say: Say) -> Altq {
         Altq {
             path,
             classes,
@@ -179,6 +183,7 @@ impl Altq {
             offers: BTreeMap::new(),
             watch: None,
             answers: None,
+            say,
         }
     }
 
@@ -198,7 +203,7 @@ impl Altq {
             && lost
             && let Err(fault) = &answer
         {
-            eprintln!("altq rsvpd: nothing can be reserved: {fault}");
+            (self.say)(&format!("nothing can be reserved: {fault}"));
         }
         answer
     }
@@ -431,7 +436,7 @@ mod tests {
 
     #[test]
     fn an_event_is_about_the_reservation_that_is_there_now() {
-        let mut altq = Altq::new(PathBuf::from("/nonexistent/altq.sock"), BTreeMap::new());
+        let mut altq = Altq::new(PathBuf::from("/nonexistent/altq.sock"), BTreeMap::new(), |_| ());
         altq.numbers.insert("rsvp:a".to_owned(), (4, "res.4".to_owned()));
         assert_eq!(altq.class("rsvp:a"), Some("res.4"));
         let told = |event: &str, id: u64| Told {
@@ -469,7 +474,7 @@ mod tests {
     #[test]
     fn without_altq_nothing_is_granted_and_what_is_there_is_kept() {
         let classes = BTreeMap::from([(1, Some("res".to_owned())), (2, None)]);
-        let mut altq = Altq::new(PathBuf::from("/nonexistent/altq.sock"), classes);
+        let mut altq = Altq::new(PathBuf::from("/nonexistent/altq.sock"), classes, |_| ());
         let tspec = altq_rsvp::wire::Tspec {
             rate: 62_500.0,
             burst: 10_000.0,

@@ -65,7 +65,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(why) => return Ok(fail(&why, Exit::Usage)),
     };
     let names: Vec<String> = settings.interfaces.iter().map(|listed| listed.name.clone()).collect();
-    let mut daemon = Daemon::open(settings, altq)?;
+    // Nobody need read the log from now on: neither neighbours nor clients wait for that. It comes
+    // before the rights are given up, without which a pipe of root's cannot be opened again.
+    crate::say::never_wait("altq rsvpd");
+    let mut daemon = Daemon::open(settings, altq, say)?;
     let path = args.own.path();
     let wanted = Wanted { path: &path, group: args.group.as_deref(), mode: 0o660 };
     let opened = match listen::open(&wanted) {
@@ -79,14 +82,19 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut clients = Clients::new(listener, Writers { owner, ..opened.writers }).context("the daemon's socket")?;
     let manager = Manager::of_environment();
     manager.tell("READY=1");
-    eprintln!("altq rsvpd: RSVP at {}", names.join(", "));
+    say(&format!("RSVP at {}", names.join(", ")));
     daemon.run(&mut clients, &signals)?;
     manager.tell("STOPPING=1");
     Ok(Exit::Ok)
 }
 
+/// Writes a line to standard error.
+fn say(line: &str) {
+    eprintln!("altq rsvpd: {line}");
+}
+
 fn fail(why: &str, exit: Exit) -> Exit {
-    eprintln!("altq rsvpd: {why}");
+    say(why);
     exit
 }
 

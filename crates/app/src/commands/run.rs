@@ -220,7 +220,7 @@ fn interval(word: &str) -> Result<Nanos, String> {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.worker.is_some() {
-        crate::say::never_wait();
+        crate::say::never_wait("altq run");
     }
     if let Some(why) = misplaced(args) {
         eprintln!("altq run: {why}");
@@ -254,7 +254,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     // Nobody need read the log from now on: neither what shapes nor what watches over it waits for
     // that.
-    crate::say::never_wait();
+    crate::say::never_wait("altq run");
     if args.supervise {
         let socket = match socket(args) {
             Ok(socket) => socket,

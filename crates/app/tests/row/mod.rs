@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::io::PipeWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,11 +55,13 @@ pub struct Host {
     folder: PathBuf,
     pub shaper: Option<Child>,
     pub daemon: Option<Child>,
+    /// What the daemon has as its standard error in place of a file.
+    pub stderr: Option<PipeWriter>,
 }
 
 impl Host {
     pub fn new(name: &str, namespace: Namespace, folder: &Folder) -> Host {
-        Host { name: name.to_owned(), namespace, folder: folder.0.clone(), shaper: None, daemon: None }
+        Host { name: name.to_owned(), namespace, folder: folder.0.clone(), shaper: None, daemon: None, stderr: None }
     }
 
     pub fn path(&self, what: &str) -> PathBuf {
@@ -69,11 +72,14 @@ impl Host {
         std::fs::read_to_string(self.path(what)).unwrap_or_default()
     }
 
-    fn spawn(&self, arguments: &[&str], log: &str) -> Child {
+    /// A file for what is said.
+    fn file(&self, log: &str) -> Stdio {
+        std::fs::File::options().create(true).append(true).open(self.path(log)).unwrap().into()
+    }
+
+    fn spawn(&self, arguments: &[&str], stderr: Stdio) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        let log = std::fs::File::options().create(true).append(true).open(self.path(log)).unwrap();
-        command.stderr(log);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         self.namespace.run(|| command.spawn().unwrap()).unwrap()
     }
 
@@ -84,7 +90,7 @@ impl Host {
         std::fs::write(&file, policy).unwrap();
         let arguments = ["run", text(&file), "--socket", text(&socket), "--state", text(&state)];
         let arguments = [&arguments[..], &["--quiet", "--interval", "50ms"]].concat();
-        self.shaper = Some(self.spawn(&arguments, ".log"));
+        self.shaper = Some(self.spawn(&arguments, self.file(".log")));
         let begun = Instant::now();
         while self.ask(&["status"]).status.code() != Some(0) {
             if let Some(status) = self.shaper.as_mut().unwrap().try_wait().unwrap() {
@@ -108,7 +114,8 @@ impl Host {
     pub fn speak(&mut self) -> bool {
         let (file, altq, own) = (self.path(".toml"), self.path(".sock"), self.path(".rsvp"));
         let arguments = ["rsvpd", text(&file), "--socket", text(&altq), "--rsvp-socket", text(&own)];
-        self.daemon = Some(self.spawn(&arguments, ".rsvp.log"));
+        let pipe = self.stderr.as_ref().map(|pipe| pipe.try_clone().unwrap().into());
+        self.daemon = Some(self.spawn(&arguments, pipe.unwrap_or_else(|| self.file(".rsvp.log"))));
         let begun = Instant::now();
         while self.ask(&["rsvp", "path"]).status.code() != Some(0) {
             if let Some(status) = self.daemon.as_mut().unwrap().try_wait().unwrap() {
