@@ -2,7 +2,9 @@
 //! `altq stop`. What needs root or a kernel's qdiscs is skipped with a message where they lack.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Command, Output, Stdio};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use altq_dataplane::netns::Namespace;
 
@@ -163,13 +165,9 @@ fn run(namespace: &Namespace, program: &str, arguments: &str) -> String {
     output.map_or_else(|error| error.to_string(), |output| text(&output.stdout) + &text(&output.stderr))
 }
 
-/// While `altq run` stays it counts, and a changed file changes what stands.
-#[test]
-fn a_link_that_runs_is_counted_and_changed() {
-    let Some(namespace) = device() else { return };
-    let before = run(&namespace, "tc", "qdisc show");
-    let policy = HTB.replace("queue codel {}", "");
-    let file = File::new("run", &policy);
+/// Starts `altq run`, and waits for its first counters. `None`, with a message, if the kernel lacks
+/// something.
+fn running(namespace: &Namespace, file: &File) -> Option<(Child, BufReader<ChildStdout>, String)> {
     let mut child = namespace
         .run(|| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
@@ -180,12 +178,24 @@ fn a_link_that_runs_is_counted_and_changed() {
         .unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    if stdout.read_line(&mut line).unwrap() == 0 {
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(7), "{said}");
-        return eprintln!("SKIPPED: {said}");
+    if stdout.read_line(&mut line).unwrap() > 0 {
+        return Some((child, stdout, line));
     }
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7), "{said}");
+    eprintln!("SKIPPED: {said}");
+    None
+}
+
+/// While `altq run` stays it counts, and a changed file changes what stands.
+#[test]
+fn a_link_that_runs_is_counted_and_changed() {
+    let Some(namespace) = device() else { return };
+    let before = run(&namespace, "tc", "qdisc show");
+    let policy = HTB.replace("queue codel {}", "");
+    let file = File::new("run", &policy);
+    let Some((mut child, mut stdout, mut line)) = running(&namespace, &file) else { return };
     let stat: serde_json::Value = serde_json::from_str(&line).unwrap();
     let link = &stat["links"][0];
     assert_eq!((link["path"].as_str(), link["state"].as_str()), (Some("kernel"), Some("kernel")), "{line}");
@@ -251,4 +261,38 @@ fn a_link_stands_without_a_process_until_it_is_stopped() {
     assert_eq!(run("tc", "qdisc show"), before);
     let output = namespace.run(|| altq(&["stop"], None)).unwrap();
     assert!(text(&output.stderr).contains("no link stands here"), "{}", text(&output.stderr));
+}
+
+/// What a killed altq has left is named, and stays, while a process shapes at an interface that is
+/// away: it may be that one's, by a new name.
+#[test]
+fn what_may_be_a_process_s_is_named_and_stays() {
+    let Some(namespace) = device() else { return };
+    let before = run(&namespace, "tc", "qdisc show");
+    let file = File::new("unsure", &HTB.replace("queue codel {}", ""));
+    let Some((mut child, ..)) = running(&namespace, &file) else { return };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let stands = || run(&namespace, "tc", "qdisc show").contains("a17:");
+    assert!(stands());
+    // What a process that shapes what leaves by `gone0` has (crates/dataplane/src/lock.rs).
+    let address = SocketAddr::from_abstract_name("altq/out/gone0").unwrap();
+    let lock = namespace.run(|| UnixListener::bind_addr(&address)).unwrap().unwrap();
+    let stop = |arguments: &[&str]| {
+        let output = namespace.run(|| altq(arguments, None)).unwrap();
+        (text(&output.stderr), output.status.code())
+    };
+    for (arguments, code) in [(&["stop"][..], 0), (&["stop", "eth0"], 5)] {
+        let (said, ended) = stop(arguments);
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(said.contains("eth0 may be another name of what a process shapes as gone0"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let (said, ended) = stop(&["stop", "nobody"]);
+    assert!(ended == Some(2) && said.contains("no link `nobody` stands here; these do: eth0"), "{said}");
+    assert!(stands());
+    drop(lock);
+    let (said, ended) = stop(&["stop", "eth0"]);
+    assert!(ended == Some(0) && said.contains("what leaves by eth0 passes unshaped"), "{said}");
+    assert_eq!(run(&namespace, "tc", "qdisc show"), before);
 }

@@ -1,7 +1,7 @@
 //! `altq stop`.
 
 use altq_dataplane::bridge::{left_hooks, lift_hook, sweep_left};
-use altq_dataplane::kernel::{self, detached, stop};
+use altq_dataplane::kernel::{self, Remains, detached, stop};
 use altq_dataplane::nfqueue::steer::left::{Left, left, lift};
 
 use crate::exit::Exit;
@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         ended = Exit::of_link(&error);
         Vec::new()
     });
-    let (all, qdiscs, hooks) = (detached()?, kernel::left(), left_hooks());
+    let (all, Remains { left: qdiscs, unsure, away }, hooks) = (detached()?, kernel::remains(), left_hooks());
     let bridges = if args.link.is_none() { sweep_left() } else { Vec::new() };
     for name in &bridges {
         eprintln!("altq stop: the bridge {name} that a killed altq has left is gone");
@@ -35,17 +35,30 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let chosen: Vec<_> = all.iter().filter(|one| named(&one.link)).collect();
     let of = |found: &[Left]| found.iter().filter(|one| named(&one.interface)).cloned().collect::<Vec<Left>>();
     let (lifted, cleared) = (of(&rules), of(&qdiscs));
+    let doubtful: Vec<&String> = unsure.iter().filter(|name| named(name)).collect();
+    let (away, is) = (away.join(", "), if away.len() == 1 { "is" } else { "are" });
+    for name in &doubtful {
+        eprintln!(
+            "altq stop: what leaves by {name} is still shaped: {name} may be another name of what a process shapes as \
+             {away}, which {is} away; stop that process first, or if it is not, `tc qdisc del dev {name} root` takes \
+             the qdiscs away"
+        );
+    }
+    if args.link.is_some() && ended == Exit::Ok && !doubtful.is_empty() {
+        ended = Exit::Refused;
+    }
     let taken: Vec<&String> = hooks.iter().filter(|name| named(name)).collect();
     if chosen.is_empty() && lifted.is_empty() && cleared.is_empty() && taken.is_empty() {
         let links = all.iter().map(|one| one.link.as_str());
         let interfaces = rules.iter().chain(&qdiscs).map(|one| one.interface.as_str());
-        let mut names: Vec<&str> = links.chain(interfaces).chain(hooks.iter().map(String::as_str)).collect();
+        let others = hooks.iter().chain(&unsure).map(String::as_str);
+        let mut names: Vec<&str> = links.chain(interfaces).chain(others).collect();
         names.dedup();
         match &args.link {
             _ if ended != Exit::Ok => {}
             Some(name) if names.is_empty() => eprintln!("altq stop: no link `{name}` stands here; none does"),
             Some(name) => eprintln!("altq stop: no link `{name}` stands here; these do: {}", names.join(", ")),
-            None if bridges.is_empty() => eprintln!("altq stop: no link stands here"),
+            None if bridges.is_empty() && doubtful.is_empty() => eprintln!("altq stop: no link stands here"),
             None => {}
         }
         return Ok(if args.link.is_some() && ended == Exit::Ok { Exit::Usage } else { ended });

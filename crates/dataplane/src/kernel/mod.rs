@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::sys::interface::Interface;
 pub use detached::{Detached, detach, detached, stop};
-pub use left::{left, lift};
+pub use left::{Remains, lift, remains};
 pub use tree::{Counted, Done};
 use wire::{Ask, Refused, Socket};
 
