@@ -108,7 +108,7 @@ fn number(of: &Value, word: &str) -> u64 {
 const HEADERS: u64 = 52;
 
 /// What a class has let out, and what a connection through it has got. All in bits and seconds.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Passed {
     /// When altq counted, by CLOCK_MONOTONIC; of a difference, the time between two counts.
     time: f64,
@@ -125,12 +125,16 @@ struct Passed {
 impl Passed {
     /// All until now.
     fn until_now(running: &Running<'_>, link: usize, class: &str, flow: &Bulk) -> Passed {
-        let stat = running.json("stat");
+        Passed::of(&running.json("stat"), link, class, flow)
+    }
+
+    /// The same, by what `altq stat` has just said.
+    fn of(stat: &Value, link: usize, class: &str, flow: &Bulk) -> Passed {
         // After altq has counted, and before the clock is read: so they are no further apart.
         let arrived = flow.arrived.load(Ordering::Relaxed);
         let now = monotonic();
         let at = number(&stat["links"][link], "at_ns");
-        let [sent, packets] = ["sent_bytes", "sent_packets"].map(|word| number(entry(&stat, link, class), word));
+        let [sent, packets] = ["sent_bytes", "sent_packets"].map(|word| number(entry(stat, link, class), word));
         let bits = |bytes: u64| bytes as f64 * 8.0;
         Passed {
             time: at as f64 / 1e9,
