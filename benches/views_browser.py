@@ -125,15 +125,16 @@ class Browser:
         return page
 
     def renderers(self):
-        """Bytes of memory that the processes of pages have alone."""
-        total = 0
+        """Bytes of memory that each process that shows pages has alone, by its number. The browser has
+        pages of its own, which take some 50 MB."""
+        held = {}
         for child in children(self.process.pid):
             with contextlib.suppress(OSError):
                 if b"--type=renderer" in pathlib.Path(f"/proc/{child}/cmdline").read_bytes():
                     text = pathlib.Path(f"/proc/{child}/smaps_rollup").read_text()
-                    total += sum(int(line.split()[1]) * 1024 for line in text.splitlines()
-                                 if line.startswith(("Private_Clean:", "Private_Dirty:")))
-        return total
+                    held[child] = sum(int(line.split()[1]) * 1024 for line in text.splitlines()
+                                      if line.startswith(("Private_Clean:", "Private_Dirty:")))
+        return held
 
     def end(self):
         with contextlib.suppress(Failure):

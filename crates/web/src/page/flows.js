@@ -48,12 +48,10 @@ function drawFlows() {
     const packets = Math.max(0, one.window.sent_packets - listed);
     rows.push(["others", bits(one.other_bytes), part(one.other_bytes), each(packets, ms), ""]);
   }
-  const made = (tag, cells) => {
-    const row = el("tr");
-    row.append(...cells.map(cell => el(tag, "", cell)));
-    return row;
-  };
-  table.replaceChildren(made("th", ["flow", "rate", "share", "packets/s", "DSCP"]), ...rows.map(cells => made("td", cells)));
+  const lines = [["flow", "rate", "share", "packets/s", "DSCP"], ...rows];
+  while (table.children.length > lines.length) table.lastChild.remove();
+  while (table.children.length < lines.length) table.append(el("tr"));
+  lines.forEach((cells, at) => putAll(table.children[at], cells.map(text => [at ? "td" : "th", "", text])));
 }
 
 /// Both ends of a flow, and its protocol: `10.1.0.7:51222 > 192.0.2.9:443 tcp`.

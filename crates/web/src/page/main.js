@@ -29,16 +29,16 @@ function drawHead() {
       return button;
     }));
   }
-  const said = $("state");
-  said.replaceChildren();
+  const parts = [];
   if (link) {
     const root = link.classes[0];
-    if (links.length < 2) said.append(el("strong", "", link.name), " ");
-    if (root && link.figures) said.append(rate(root.row[GOT]) + " of " + rate(root.asked ?? root.ceiling ?? 0) + " ");
+    if (links.length < 2) parts.push(["strong", "", link.name + " "]);
+    if (root && link.figures) parts.push(["span", "", rate(root.row[GOT]) + " of " + rate(root.asked ?? root.ceiling ?? 0) + " "]);
     const kind = state.unknown ? "none" : isOff(link) ? "bad" : "good";
-    said.append(el("span", "tag " + kind, state.unknown ? "UNKNOWN" : link.state.toUpperCase()));
-    if (!state.unknown) said.append(el("span", "quiet", " since " + ago(link.since) + ", by " + link.path));
+    parts.push(["span", "tag " + kind, state.unknown ? "UNKNOWN" : link.state.toUpperCase()]);
+    if (!state.unknown) parts.push(["span", "quiet", " since " + ago(link.since) + ", by " + link.path]);
   }
+  putAll($("state"), parts);
   drawLive();
 }
 
@@ -63,13 +63,14 @@ function drawAlerts(silent) {
     box.replaceChildren(...alerts.map(([kind, text]) => el("p", kind, text)));
     box.hidden = !alerts.length;
   }
-  document.title = (off.length ? "⚠ " + off[0].state.toUpperCase() + " – " : "") + (state.link ? state.link + " – " : "") + "altq";
+  const title = (off.length ? "⚠ " + off[0].state.toUpperCase() + " – " : "") + (state.link ? state.link + " – " : "") + "altq";
+  if (document.title !== title) document.title = title;
 }
 
 function drawLive() {
   const live = $("live"), late = Math.round((Date.now() - state.heard) / 1000), link = current();
   const silent = state.heard > 0 && (late > 3 || state.lost);
-  live.textContent = !state.heard ? "connecting" : silent ? "no news for " + ago(late) : "live " + clock(link?.at ?? state.now);
+  put(live, !state.heard ? "connecting" : silent ? "no news for " + ago(late) : "live " + clock(link?.at ?? state.now));
   live.classList.toggle("late", silent);
   document.body.classList.toggle("stale", Boolean(silent || state.error || (link && !link.figures)));
   drawAlerts(silent);
@@ -81,11 +82,11 @@ function drawFacts() {
   for (const id of ["window", "plot", "readout", "legend", "as-table"]) $(id).hidden = !one;
   if (!one) {
     $("flows").hidden = true;
-    $("chosen").textContent = "History";
+    put($("chosen"), "History");
     list.replaceChildren();
     return;
   }
-  $("chosen").textContent = one.at > 0 ? one.name : "link " + one.name;
+  put($("chosen"), one.at > 0 ? one.name : "link " + one.name);
   const now = one.row, facts = [
     ["guarantee", one.asked === null ? "none" : rate(one.asked)],
     ["ceiling", one.ceiling === null ? "none" : rate(one.ceiling)],

@@ -61,10 +61,23 @@ function measure() {
 }
 
 /// Writes a text, or a property of the style, only if it has changed, because writing causes layout.
+/// The text's node stays: a browser keeps nodes that are replaced for many seconds.
 function put(element, text) {
   if (element.said === text) return;
   element.said = text;
-  element.textContent = text;
+  if (element.firstChild) element.firstChild.data = text;
+  else element.textContent = text;
+}
+
+/// Fills a box with elements, given as tag, kind and text. They are made anew only if a tag or a kind
+/// has changed.
+function putAll(box, parts) {
+  const shape = parts.map(([tag, kind]) => tag + "." + kind).join();
+  if (box.shape !== shape) {
+    box.shape = shape;
+    box.replaceChildren(...parts.map(([tag, kind]) => el(tag, kind)));
+  }
+  parts.forEach(([, , text], at) => put(box.children[at], text));
 }
 
 function style(element, name, value) {
@@ -114,7 +127,7 @@ function drawRow(row, one, at, link, selected) {
     if (folds) row.setAttribute("aria-expanded", !folded);
     else row.removeAttribute("aria-expanded");
   }
-  style(part.name, "paddingLeft", flat ? "0" : "calc(var(--depth) * " + Math.min(one.depth, 12) + ")");
+  style(part.name, "textIndent", flat ? "0" : "calc(var(--depth) * " + Math.min(one.depth, 12) + ")");
   put(part.fold, folds ? folded ? "▸" : "▾" : "");
   if (part.text.data !== one.name) {
     part.text.data = one.name;
@@ -138,18 +151,19 @@ const isLate = one => one.bound !== null && one.row[P99] > one.bound * 17 / 16 +
 function drawBar(part, one, link) {
   const now = one.row, asked = one.asked ?? 0, whole = link.classes[0].asked || link.classes[0].ceiling || 1;
   const scale = tree.scale === "link" || !asked ? whole : 2 * asked;
-  const place = bits => Math.min(100, 100 * bits / scale);
+  // In steps of half a percent, which is less than a pixel: most bars stay as they are for seconds.
+  const place = bits => Math.round(200 * Math.min(1, bits / scale)) / 2;
   const set = (element, from, to) => {
-    element.hidden = to - from < 0.05;
-    style(element, "left", from.toFixed(2) + "%");
-    style(element, "width", (to - from).toFixed(2) + "%");
+    element.hidden = to <= from;
+    style(element, "left", from + "%");
+    style(element, "width", to - from + "%");
   };
   const got = now[GOT], own = Math.max(0, got - now[BORROWED]);
   set(part.own, 0, place(own));
   set(part.borrowed, place(own), place(got));
   set(part.lent, place(Math.max(0, asked - now[LENT])), place(asked));
   part.tick.hidden = !asked;
-  style(part.tick, "left", place(asked).toFixed(2) + "%");
+  style(part.tick, "left", place(asked) + "%");
   part.bar.classList.toggle("over", got > scale * 1.02);
 }
 
