@@ -58,7 +58,7 @@ fn what_is_shaped_stays_shaped_when_the_mtu_changes() {
             assert_eq!(counter(&running, link, "echo", "sent_packets"), count, "MTU {mtu}");
             assert_eq!(counter(&running, link, "echo", "sent_bytes"), bytes, "MTU {mtu}");
         }
-        all_is_shaped(&format!("MTU {mtu}"), &running, "rest", rate, [(0, &out), (1, &back)]);
+        all_is_shaped(&format!("MTU {mtu}"), &running, "rest", rate, [(0, &out, 0.0), (1, &back, 0.0)]);
     }
     let all = [out.since_start(), back.since_start()];
     assert!(all.iter().all(|rate| *rate <= most * 1.02), "{all:?} of {most}");
