@@ -134,16 +134,8 @@ impl Passed {
         let arrived = flow.arrived.load(Ordering::Relaxed);
         let now = monotonic();
         let at = number(&stat["links"][link], "at_ns");
-        let [sent, packets] = ["sent_bytes", "sent_packets"].map(|word| number(entry(stat, link, class), word));
-        let bits = |bytes: u64| bytes as f64 * 8.0;
-        Passed {
-            time: at as f64 / 1e9,
-            sent: bits(sent),
-            // Below 500 Mbit/s the kernel cuts super-packets before altq gets them (docs/run.md).
-            payload: bits(sent) - bits(packets * HEADERS),
-            arrived: bits(arrived),
-            apart: (now - at) as f64 / 1e9,
-        }
+        let [sent, payload] = let_out(stat, link, class);
+        Passed { time: at as f64 / 1e9, sent, payload, arrived: arrived as f64 * 8.0, apart: (now - at) as f64 / 1e9 }
     }
 
     /// Checks that what a connection has got since it began has passed the class. `earlier`: the
@@ -169,9 +161,14 @@ impl Passed {
 
 /// What has passed a class until now, in bits of payload: [`Passed`] without a connection.
 fn payload(running: &Running<'_>, link: usize, class: &str) -> f64 {
-    let stat = running.json("stat");
-    let [sent, packets] = ["sent_bytes", "sent_packets"].map(|word| number(entry(&stat, link, class), word));
-    (sent - packets * HEADERS) as f64 * 8.0
+    let_out(&running.json("stat"), link, class)[1]
+}
+
+/// What a class has let out, in bits at layer 3 and in bits of payload. Below 500 Mbit/s the kernel
+/// cuts super-packets before altq gets them (docs/run.md).
+fn let_out(stat: &Value, link: usize, class: &str) -> [f64; 2] {
+    let [sent, packets] = ["sent_bytes", "sent_packets"].map(|word| number(entry(stat, link, class), word));
+    [sent, sent - packets * HEADERS].map(|bytes| bytes as f64 * 8.0)
 }
 
 /// Checks that all that connections have got since they began has passed a class, which lets out no
