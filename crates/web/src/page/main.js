@@ -185,7 +185,7 @@ function listen() {
   });
 }
 
-$("tree").addEventListener("scroll", () => requestAnimationFrame(drawTree), { passive: true });
+$("tree").addEventListener("scroll", () => requestAnimationFrame(scrolled), { passive: true });
 $("tree").addEventListener("keydown", moveInTree);
 $("plot").addEventListener("pointermove", pointInPlot);
 $("plot").addEventListener("pointerdown", pointInPlot);

@@ -1,5 +1,7 @@
 // The classes as a list of rows. Only visible rows are elements of the page.
-const tree = { rows: [], pool: [], height: 30, sort: "tree", scale: "own", idle: false, filter: "" };
+const tree = { rows: [], pool: [], first: 0, height: 30, sort: "tree", scale: "own", idle: false, filter: "", scrolled: 0, rest: 0 };
+// So long after the last one a movement of the list is over, in ms.
+const REST = 100;
 
 /// The rows that are shown, in order.
 function arrange() {
@@ -40,7 +42,7 @@ function madeRow() {
     row.append(part[name]);
   }
   part.fold = el("span", "fold");
-  part.text = document.createTextNode("");
+  part.text = el("span", "text");
   part.name.append(part.fold, part.text);
   for (const name of ["lent", "own", "borrowed", "tick"]) {
     part[name] = el("b", name);
@@ -51,7 +53,13 @@ function madeRow() {
     if (event.target === part.fold) fold(row.one);
     else choose(row.one);
   });
-  $("space").append(row);
+  // What does not fit into a cell is shown beside the pointer. It is written only then, because
+  // scrolling changes all rows.
+  row.addEventListener("pointerover", () => {
+    part.name.title = row.one.name;
+    part.by.title = row.one.by;
+  });
+  $("rows").append(row);
   return row;
 }
 
@@ -60,13 +68,28 @@ function measure() {
   tree.height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 30;
 }
 
-/// Writes a text, or a property of the style, only if it has changed, because writing causes layout.
-/// The text's node stays: a browser keeps nodes that are replaced for many seconds.
+/// Writes a text only if it has changed, because writing causes layout; `attribute` and `style` do
+/// the same. The text's node stays: a browser keeps nodes that are replaced for many seconds.
 function put(element, text) {
   if (element.said === text) return;
   element.said = text;
   if (element.firstChild) element.firstChild.data = text;
   else element.textContent = text;
+}
+
+function attribute(element, name, value) {
+  const known = element.wrote ??= {};
+  if (known[name] === value) return;
+  known[name] = value;
+  if (value === null) element.removeAttribute(name);
+  else element.setAttribute(name, value);
+}
+
+function style(element, name, value) {
+  const known = element.known ??= {};
+  if (known[name] === value) return;
+  known[name] = value;
+  element.style[name] = value;
 }
 
 /// Fills a box with elements, given as tag, kind and text. They are made anew only if a tag or a kind
@@ -80,59 +103,78 @@ function putAll(box, parts) {
   parts.forEach(([, , text], at) => put(box.children[at], text));
 }
 
-function style(element, name, value) {
-  const known = element.known ??= {};
-  if (known[name] === value) return;
-  known[name] = value;
-  element.style[name] = value;
-}
-
-/// Draws the visible rows.
-function drawTree() {
-  const box = $("tree"), link = current();
+/// Draws the visible rows. While the list moves fast, `names` only: nobody could read the figures, and
+/// they are most of the work.
+function drawTree(names = false) {
+  const box = $("tree"), link = current(), pool = tree.pool;
   const count = tree.rows.length;
   style($("space"), "height", Math.max(count, 1) * tree.height + "px");
   const first = Math.max(0, Math.floor(box.scrollTop / tree.height) - 2);
   const seen = Math.min(count - first, Math.ceil(box.clientHeight / tree.height) + 5);
-  while (tree.pool.length < seen) tree.pool.push(madeRow());
+  while (pool.length < seen) pool.push(madeRow());
+  turnRows(first - tree.first);
+  tree.first = first;
   const one = chosen(link);
-  let active = "";
-  tree.pool.forEach((row, n) => {
+  style($("rows"), "transform", "translateY(" + first * tree.height + "px)");
+  $("rows").classList.toggle("names", names);
+  let active = null;
+  pool.forEach((row, n) => {
     row.hidden = n >= seen;
     if (row.hidden) return;
     const at = first + n;
-    drawRow(row, tree.rows[at], at, link, one);
+    drawName(row, tree.rows[at], at, link, one);
+    if (!names) drawFigures(row.cells, tree.rows[at], link);
     if (tree.rows[at] === one) active = row.id;
   });
-  if (active) box.setAttribute("aria-activedescendant", active);
-  else box.removeAttribute("aria-activedescendant");
+  attribute(box, "aria-activedescendant", active);
   const all = link ? link.classes.length : 0;
   put($("count"), all === 0 ? "No figures of classes now." : count === all ? all + (all === 1 ? " class" : " classes") : count + " of " + all + " classes");
 }
 
-function drawRow(row, one, at, link, selected) {
-  const part = row.cells, now = one.row, flat = tree.sort !== "tree";
+/// Draws what was scrolled to: the figures too, unless the list is moving by screens.
+function scrolled() {
+  const now = performance.now(), box = $("tree");
+  const far = Math.abs(box.scrollTop / tree.height - 2 - tree.first) > box.clientHeight / tree.height;
+  const fast = far && now - tree.scrolled < REST;
+  tree.scrolled = now;
+  clearTimeout(tree.rest);
+  if (fast) tree.rest = setTimeout(drawTree, REST);
+  drawTree(fast);
+}
+
+/// Takes rows that have left the window by so many rows to its other end. The rest stay as they are.
+function turnRows(by) {
+  const { pool } = tree, box = $("rows");
+  if (Math.abs(by) >= pool.length) return;
+  for (; by > 0; by--) {
+    pool.push(pool.shift());
+    box.append(pool.at(-1));
+  }
+  for (; by < 0; by++) {
+    pool.unshift(pool.pop());
+    box.prepend(pool[0]);
+  }
+}
+
+function drawName(row, one, at, link, selected) {
+  const part = row.cells, flat = tree.sort !== "tree";
   const folds = !flat && one.below.length > 0, folded = folds && link.folded.has(one.name);
-  const place = [one.at, flat ? 1 : one.depth + 1, at + 1, tree.rows.length, one === selected, folds, folded, isIdle(now)].join();
   row.one = one;
-  style(row, "transform", "translateY(" + at * tree.height + "px)");
-  if (row.place !== place) {
-    row.place = place;
-    row.id = "class-" + one.at;
-    row.classList.toggle("idle", isIdle(now));
-    row.setAttribute("aria-level", flat ? 1 : one.depth + 1);
-    row.setAttribute("aria-posinset", at + 1);
-    row.setAttribute("aria-setsize", tree.rows.length);
-    row.setAttribute("aria-selected", one === selected);
-    if (folds) row.setAttribute("aria-expanded", !folded);
-    else row.removeAttribute("aria-expanded");
-  }
-  style(part.name, "textIndent", flat ? "0" : "calc(var(--depth) * " + Math.min(one.depth, 12) + ")");
+  attribute(row, "aria-level", flat ? 1 : one.depth + 1);
+  attribute(row, "aria-posinset", at + 1);
+  attribute(row, "aria-setsize", tree.rows.length);
+  attribute(row, "aria-selected", one === selected);
+  attribute(row, "aria-expanded", folds ? !folded : null);
+  // Only the chosen row needs an id: the tree names it to screen readers.
+  attribute(row, "id", one === selected ? "class-" + one.at : null);
+  row.classList.toggle("idle", isIdle(one.row));
+  style(part.fold, "marginLeft", flat ? "0" : "calc(var(--depth) * " + Math.min(one.depth, 12) + ")");
   put(part.fold, folds ? folded ? "▸" : "▾" : "");
-  if (part.text.data !== one.name) {
-    part.text.data = one.name;
-    part.name.title = one.name;
-  }
+  put(part.text, one.name);
+}
+
+function drawFigures(part, one, link) {
+  const now = one.row;
   put(part.got, rate(now[GOT]));
   put(part.asked, one.asked === null ? "–" : rate(one.asked));
   put(part.p99, delay(now[P99]));
@@ -140,7 +182,6 @@ function drawRow(row, one, at, link, selected) {
   put(part.drops, each(now[DROPS], link.step));
   put(part.backlog, now[WAITING] ? bytes(now[WAITING]) : "0");
   put(part.by, one.by);
-  if (part.by.title !== one.by) part.by.title = one.by;
   drawBar(part, one, link);
 }
 
