@@ -50,7 +50,7 @@ fn nothing_passes_but_the_exceptions_while_no_worker_runs() {
     forget(&world);
     assert!(refuses(&world, "[fd07::9]:22"), "neighbours find each other: {}", rules(&world));
     assert!(!refuses(&world, "[fd07::9]:1"));
-    assert!(running.log().contains("BLOCKED: nothing passes but the ports 22"), "{}", running.log());
+    running.says("BLOCKED: nothing passes but the ports 22");
     // The next worker shapes again, and lets packets pass.
     until("the next worker", Duration::from_secs(20), || running.ask(&["status"]).status.code() == Some(0));
     until("packets pass", Duration::from_secs(5), || refuses(&world, OTHER));
@@ -81,7 +81,7 @@ fn an_end_that_was_asked_for_opens() {
     // Without a supervisor, and with two ports of its own.
     let options = ["--fail", "closed", "--except", "80,443"];
     let Some(mut running) = Running::start(&world, "alone", ONE, &options) else { return };
-    assert!(running.log().contains("the ports 80, 443"), "{}", running.log());
+    running.says("the ports 80, 443");
     assert!(refuses(&world, OTHER));
     running.child.kill().unwrap();
     running.child.wait().unwrap();
@@ -106,7 +106,7 @@ fn a_bridge_is_not_handed_to_the_kernel() {
     }
     let links = running.said("ip", &["link", "show"]);
     assert!(!links.contains("altqbr"), "{links}");
-    assert!(running.log().contains("bridges forward nothing at all"), "{}", running.log());
+    running.says("bridges forward nothing at all");
     until("the next worker", Duration::from_secs(20), || running.ask(&["status"]).status.code() == Some(0));
     round_trips(&world, "10.9.0.2:7", 5);
     running.end();

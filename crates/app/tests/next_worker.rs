@@ -70,7 +70,7 @@ fn a_change_that_the_next_worker_could_not_take_back_is_taken_back_before_it_beg
     let history = running.json("history");
     let last = history["changes"].as_array().and_then(|changes| changes.last()).unwrap();
     assert_eq!(last["what"], "reverted", "{history}");
-    assert!(running.log().contains("is taken back: only a new start can take it back"), "{}", running.log());
+    running.says("is taken back: only a new start can take it back");
     running.end();
 }
 
@@ -102,7 +102,7 @@ fn a_policy_with_which_no_worker_can_begin_gives_way_to_the_one_before() {
         document["links"][0]["classes"][0]["ceiling_bit_s"].as_u64()
     };
     until("the policy before runs again", MOST, || rate() == Some(50_000_000));
-    assert!(running.log().contains("no interface `nowhere`"), "it was tried: {}", running.log());
-    assert!(running.log().contains("the policy before runs again"), "{}", running.log());
+    running.says("no interface `nowhere`");
+    running.says("the policy before runs again");
     running.end();
 }

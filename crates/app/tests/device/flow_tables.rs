@@ -34,7 +34,7 @@ fn a_flow_table_that_carries_packets_past_altq_is_said() {
     }
     let Some(running) = Running::start(&world, "flows", POLICY, &[]) else { return };
     let past = "the flow table `ft` (table inet fw) carries packets of wan past the firewall's rules";
-    assert!(running.log().contains(past), "at the start: {}", running.log());
+    running.says(past);
     for link in [0, 1] {
         until("status says so", LOOK, || running.drift(link).iter().any(|line| line.contains(past)));
     }

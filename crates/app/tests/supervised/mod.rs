@@ -95,6 +95,16 @@ impl<'w> Running<'w> {
         std::fs::read_to_string(self.folder.join("log")).unwrap()
     }
 
+    /// Waits until it or one of its workers has said something: a log is written a little after what
+    /// it tells of.
+    pub fn says(&self, text: &str) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while !self.log().contains(text) {
+            assert!(Instant::now() < end, "it does not say `{text}`: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The number of the worker, if one runs. `None` as well where the kernel does not list the
     /// children of a process (CONFIG_PROC_CHILDREN).
     pub fn worker(&self) -> Option<u32> {
