@@ -4,10 +4,11 @@
 
 mod client;
 mod fake;
+mod unread;
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use client::{altq, err, out};
 use fake::{Answers, Folder, Web, serve, stat, status, usual};
 use serde_json::{Value, json};
+use unread::{fill, there};
 use world::{round_trips, world};
 
 fn shaping(at_s: u64) -> Answers {
@@ -69,6 +71,33 @@ fn every_path_has_its_document() {
         assert_eq!(web.get(path, "").0, 404, "{path}");
     }
     assert_eq!(web.get("/history.json?from=x", "").0, 400);
+}
+
+/// Its first line has no room already.
+#[test]
+fn a_log_that_nobody_reads_keeps_no_browser_waiting() {
+    let folder = Folder::new("log");
+    let _answers = serve(&folder.socket(), shaping(1));
+    let (mut reader, mut writer) = pipe().unwrap();
+    fill(&mut writer);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+    command.args(["web", "--listen", &free.to_string(), "--socket"]).arg(folder.socket());
+    let mut child = command.stdin(Stdio::null()).stderr(writer).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut answer = String::new();
+    while !answer.starts_with("HTTP/1.1 200") && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(50));
+        let Ok(mut stream) = TcpStream::connect(free) else { continue };
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        stream.write_all(format!("GET /stat.json HTTP/1.1\r\nHost: {free}\r\n\r\n").as_bytes()).unwrap();
+        // Whoever waits for its log accepts, and does not answer.
+        let _ = stream.read_to_string(&mut answer);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(there(&mut reader).bytes().all(|byte| byte == b'.'), "there was no room");
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let site = if args.no_flows { site.without_flows() } else { site };
     let mut server = Server::new(listener, site, woken, Limits::default()).context("the listening socket")?;
     let mut feed = Feed::new(path.clone(), args.history, !args.no_histograms);
+    // Nobody need read the log: no client waits for that.
+    crate::say::never_wait("altq web");
     eprintln!("altq web: http://{address}/ shows what the altq at {} does", path.display());
     if !address.ip().is_loopback() {
         let flows = if args.no_flows { "" } else { ", and addresses of flows and in rules (--no-flows)" };

@@ -1,5 +1,7 @@
 //! A pipe that nobody reads, as the standard error of a service.
 
+#![allow(dead_code)]
+
 use std::io::{PipeReader, PipeWriter, Read, Write};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

@@ -56,6 +56,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Err(why) = clock::local() {
         return Ok(fail("apply", &Fault::new(Code::Failed, why)));
     }
+    // Nobody need read the log: no policy waits for that.
+    crate::say::never_wait("altq apply");
     let (mut last, mut said, mut found) = (None, String::new(), String::new());
     loop {
         let now = match clock::local() {

@@ -88,6 +88,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     // Signals must be blocked before any thread starts, because threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let stop = Stop::new().context("signals cannot be watched")?;
+    // Nobody need read the log: no client waits for that.
+    crate::say::never_wait("altq traffic server");
     let server = match start(&args.listen, &token, caps) {
         Ok(server) => server,
         Err(error) => return Ok(refused(&error, None)),
