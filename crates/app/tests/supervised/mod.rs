@@ -95,8 +95,8 @@ impl<'w> Running<'w> {
         std::fs::read_to_string(self.folder.join("log")).unwrap()
     }
 
-    /// Waits until it or one of its workers has said something: a log is written a little after what
-    /// it tells of.
+    /// Waits until it or one of its workers has said something: a log is written a little after
+    /// what it tells of.
     pub fn says(&self, text: &str) {
         let end = Instant::now() + Duration::from_secs(5);
         while !self.log().contains(text) {
