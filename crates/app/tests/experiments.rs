@@ -1,6 +1,7 @@
 //! `altq experiments`: it finds cases, runs them and writes their results, and keeps what was
 //! finished when it is interrupted.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -278,12 +279,13 @@ fn table(name: &str) -> String {
     )
 }
 
-/// How many runs of the lab a process has under way: each has a thread `run N`.
+/// How many runs of the lab a process has under way: each has a thread `run N`. Threads that this
+/// one starts without a name are named as it is.
 fn runs_of(process: u32) -> usize {
     // The process may end meanwhile, and its threads do.
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return 0 };
     let names = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
-    names.filter(|name| name.starts_with("run ")).count()
+    names.filter(|name| name.starts_with("run ")).collect::<BTreeSet<_>>().len()
 }
 
 #[test]

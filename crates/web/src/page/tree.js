@@ -1,5 +1,5 @@
 // The classes as a list of rows. Only visible rows are elements of the page.
-const tree = { rows: [], pool: [], first: 0, height: 30, sort: "tree", scale: "own", idle: false, filter: "", scrolled: 0, rest: 0 };
+const tree = { rows: [], pool: [], first: 0, height: 30, sort: "tree", scale: "own", idle: false, filter: "", scrolled: 0, rest: 0, pointed: null };
 // So long after the last one a movement of the list is over, in ms.
 const REST = 100;
 
@@ -53,11 +53,12 @@ function madeRow() {
     if (event.target === part.fold) fold(row.one);
     else choose(row.one);
   });
-  // What does not fit into a cell is shown beside the pointer. It is written only then, because
-  // scrolling changes all rows.
-  row.addEventListener("pointerover", () => {
-    part.name.title = row.one.name;
-    part.by.title = row.one.by;
+  row.addEventListener("pointerenter", () => {
+    tree.pointed = row;
+    drawTitles();
+  });
+  row.addEventListener("pointerleave", () => {
+    if (tree.pointed === row) tree.pointed = null;
   });
   $("rows").append(row);
   return row;
@@ -120,15 +121,29 @@ function drawTree(names = false) {
   let active = null;
   pool.forEach((row, n) => {
     row.hidden = n >= seen;
-    if (row.hidden) return;
+    if (row.hidden) {
+      // Another row may get it.
+      attribute(row, "id", null);
+      return;
+    }
     const at = first + n;
     drawName(row, tree.rows[at], at, link, one);
     if (!names) drawFigures(row.cells, tree.rows[at], link);
     if (tree.rows[at] === one) active = row.id;
   });
   attribute(box, "aria-activedescendant", active);
+  drawTitles();
   const all = link ? link.classes.length : 0;
   put($("count"), all === 0 ? "No figures of classes now." : count === all ? all + (all === 1 ? " class" : " classes") : count + " of " + all + " classes");
+}
+
+/// What does not fit into a cell is shown beside the pointer. Only the row below the pointer has it,
+/// because scrolling changes all rows.
+function drawTitles() {
+  const row = tree.pointed;
+  if (!row) return;
+  attribute(row.cells.name, "title", row.one.name);
+  attribute(row.cells.by, "title", row.one.by);
 }
 
 /// Draws what was scrolled to: the figures too, unless the list is moving by screens.
