@@ -20,6 +20,8 @@ OFF, PACKET_NS, REDRAW, PAGE_BYTES, PAGE_FRAME = 0.01, 10.0, 0.100, 60e6, 0.016
 STEP = 1 / 32
 # Probes a second in each class, and how many must come at least.
 PROBE_RATE, PROBES_LEAST = 200, 200
+# How often those who look come and go in a round of beside, both counted.
+STRETCHES = 6
 
 
 def percentile(values, per_cent):
@@ -28,14 +30,27 @@ def percentile(values, per_cent):
 
 
 def compared(part, label, name, without, beside, unit, wanted):
-    """A row: a figure without those who look, and with."""
-    if not without or not beside:
+    """A row: a figure without those who look, and with. A round has both, so its ratio is its own."""
+    ratios = {at: beside[at] / without[at] for at in beside if at in without}
+    if not ratios:
         part.row(label, name, *["-"] * 5, verdict="INVALID")
         return
-    ratio = median(beside) / median(without)
-    worst = max((beside[at] / without[at] for at in beside if at in without), key=lambda of: abs(of - 1), default=ratio)
+    ratio, worst = median(ratios), max(ratios.values(), key=lambda of: abs(of - 1))
     part.row(label, name, f"{median(without) * unit:.3f}", f"{median(beside) * unit:.3f}", f"{ratio:.4f}",
              f"{worst:.4f}", f"{wanted:.1%}", verdict="held" if abs(ratio - 1) <= wanted else "missed")
+
+
+def pooled(stretches, bits):
+    """The figures of stretches of one kind: mean rates, and percentiles of all waits together."""
+    found = {}
+    for name, port in [("first", FIRST_COUNT), ("second", SECOND_COUNT)]:
+        sent = sum(of["after"][1][port] - of["before"][1][port] for of in stretches)
+        found[f"rate {name}"] = sent * bits / sum(of["after"][0] - of["before"][0] for of in stretches)
+        came = [wait for of in stretches for wait in of["waits"][str(PROBES[name])]]
+        found[f"p50 {name}"], found[f"p99 {name}"] = percentile(came, 50), percentile(came, 99)
+        if own := sorted(of["own"][name] for of in stretches if name in of["own"]):
+            found[f"own p99 {name}"] = own[len(own) // 2]
+    return found
 
 
 def beside(world, arguments):
@@ -44,68 +59,78 @@ def beside(world, arguments):
                 ["path", "what", "without", "with", "ratio", "worst", "wanted"])
     seconds, rate = arguments.seconds or 10, 100 * MBIT
     payload = FULL - UDP_HEADERS[4]
+    turns = dict.fromkeys(PLACES, 0)
 
-    def measure(choice):
-        path, looked = choice
+    def stretch(service, probes, looked):
+        """Some seconds of a link that has its load already, with those who look or without."""
+        with contextlib.ExitStack() as stack:
+            looking = None
+            if looked:
+                looking = Looking(world, service)
+                stack.callback(looking.end)
+            # Who comes and who goes has work to do at first.
+            time.sleep(1.5)
+            ask(probes)
+            seen, before = looking and looking.counts(), world.counts("b")
+            time.sleep(seconds)
+            found = {"before": before, "after": world.counts("b"), "waits": ask(probes)}
+            if looking:
+                then, seen = seen, looking.counts()
+                found["seen"] = {key: seen[key] - then[key] for key in ("top", "events", "metrics")}
+                if seen["failed"] or min(found["seen"].values()) < 0.7 * seconds:
+                    raise Failure(f"those who look saw too little: {found['seen']} {seen['failed'][:1]}")
+        for name in PROBES:
+            came = len(found["waits"][str(PROBES[name])])
+            if came < min(PROBES_LEAST, PROBE_RATE * seconds / 4):
+                raise Failure(f"of the probes in class {name} only {came} came")
+        classes = (top(service, window_s=10, flows=0) or {}).get("classes", [])
+        found["own"] = {one["name"]: one["sojourn_ns"]["p99"] for one in classes if one["name"] in PROBES}
+        return found
+
+    def measure(path):
         service = Service(world, path, probed(path, rate), options=["--interval", "200ms"], supervise=False)
         if "probes" not in world.sinks:
             words = [*LOAD, "times", *map(str, PROBES.values())]
             world.sinks["probes"] = world.start("b", words, "ready", stdin=subprocess.PIPE)
-        probes, looking = world.sinks["probes"], None
+        probes, turn = world.sinks["probes"], turns[path]
+        turns[path] += 1
+        long = STRETCHES * (seconds + 10) + 60
         with contextlib.ExitStack() as stack:
             service.start()
             stack.callback(service.end)
             stack.enter_context(world.single())
             world.sink("b")
             for port, times in [(FIRST_COUNT, 0.4), (SECOND_COUNT, 1.1)]:
-                load = world.flood("a", world.to(path), port, payload, rate * times / 8 / (FULL + OVERHEAD),
-                                   seconds + 60)
+                load = world.flood("a", world.to(path), port, payload, rate * times / 8 / (FULL + OVERHEAD), long)
                 stack.callback(world.drop, load)
             for port in PROBES.values():
-                words = [*LOAD, "probe", world.to(path), str(port), "--rate", str(PROBE_RATE), "--for"]
-                stack.callback(world.drop, world.start("a", [*words, str(seconds + 60)], "ready"))
-            if looked == "with":
-                looking = Looking(world, service)
-                stack.callback(looking.end)
-            # Queues fill, and the first seconds are counted.
-            time.sleep(2.5)
-            ask(probes)
-            seen, before = looking and looking.counts(), world.counts("b")
-            time.sleep(seconds)
-            after, waits = world.counts("b"), ask(probes)
-            found = {}
-            if looking:
-                then, seen = seen, looking.counts()
-                found["seen"] = {key: seen[key] - then[key] for key in ("top", "events", "metrics")}
-                found["opened_again"] = seen["again"]
-                if seen["failed"] or min(found["seen"].values()) < 0.7 * seconds:
-                    raise Failure(f"those who look saw too little: {found['seen']} {seen['failed'][:1]}")
-            link = top(service, window_s=10, flows=0)
-        bits = payload * 8 / (after[0] - before[0])
-        for name, port in [("first", FIRST_COUNT), ("second", SECOND_COUNT)]:
-            came = waits[str(PROBES[name])]
-            if len(came) < min(PROBES_LEAST, PROBE_RATE * seconds / 4):
-                raise Failure(f"of the probes in class {name} only {len(came)} came")
-            found[f"rate {name}"] = (after[1][port] - before[1][port]) * bits
-            found[f"p50 {name}"], found[f"p99 {name}"] = percentile(came, 50), percentile(came, 99)
-        for one in link["classes"] if link else []:
-            if one["name"] in PROBES:
-                found[f"own p99 {one['name']}"] = one["sojourn_ns"]["p99"]
-        return {"value": found["rate first"], **found}
+                words = [*LOAD, "probe", world.to(path), str(port), "--rate", str(PROBE_RATE), "--for", str(long)]
+                stack.callback(world.drop, world.start("a", words, "ready"))
+            # Queues fill.
+            time.sleep(2)
+            # Every second round begins with those who look, so that neither kind is always later.
+            kinds = [(at + turn) % 2 for at in range(STRETCHES)]
+            stretches = [(looked, stretch(service, probes, looked)) for looked in kinds]
+        found = {}
+        for looked, kind in enumerate(["without", "with"]):
+            figures = pooled([of for had, of in stretches if had == looked], payload * 8)
+            found |= {f"{kind} {key}": value for key, value in figures.items()}
+        return {"value": found["with rate first"], **found, "seen": [of["seen"] for had, of in stretches if had]}
 
     paths = [path for path in PLACES if not arguments.paths or path in arguments.paths]
-    choices = [(path, looked) for path in paths for looked in ("without", "with")]
-    found = interleaved(part, arguments, "beside", choices, measure)
+    found = interleaved(part, arguments, "beside", paths, measure)
     for path in paths:
-        if (path, "without") in part.skipped or (path, "with") in part.skipped:
+        if path in part.skipped:
             continue
         for name in PROBES:
             for key, what, wanted in [("rate", "Mbit/s", OFF), ("p50", "p50, ms", OFF), ("p99", "p99, ms", OFF),
                                       ("own p99", "altq's own p99, ms", STEP)]:
-                without, with_all = (valid(found[path, looked], f"{key} {name}") for looked in ("without", "with"))
+                without, with_all = (valid(found[path], f"{kind} {key} {name}") for kind in ("without", "with"))
                 compared(part, path, f"{name}: {what}", without, with_all, 1e-6, wanted)
-    part.notes.append("p50, p99: of datagrams that are timed from end to end. altq's own has steps of 1/32. A run in "
-                      "which those who look got less than 7 answers in 10 s does not count.")
+    part.notes.append(f"A round is one link that never stops: those who look come and go {STRETCHES // 2} times, and the "
+                      "stretches of a kind are one figure. Ratios: medians of the rounds' own, and the worst. p50, p99: of "
+                      "datagrams that are timed from end to end. altq's own has steps of 1/32. A round in which those "
+                      "who look got less than 7 answers in 10 s does not count.")
     return part
 
 

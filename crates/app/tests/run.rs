@@ -122,7 +122,10 @@ fn a_table_for_a_time() {
     }
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let table = String::from_utf8(output.stdout).unwrap();
-    assert!(table.contains("over the whole 0.3 s") && table.contains("20.0 Mbit/s"), "{table}");
+    // A busy host may end it later, never earlier.
+    let seconds = table.split_once("over the whole ").and_then(|(_, rest)| rest.split_once(" s\n")).map(|(of, _)| of);
+    let seconds: f64 = seconds.and_then(|of| of.parse().ok()).unwrap_or_else(|| panic!("{table}"));
+    assert!((0.3..3.0).contains(&seconds) && table.contains("20.0 Mbit/s"), "{table}");
     assert!(!table.contains('\x1b'), "no terminal, no control sequences");
 }
 
