@@ -55,6 +55,9 @@ impl Rate {
         if self.0 == 0 {
             return Nanos::MAX;
         }
+        if bytes <= u64::MAX / (8 * SECOND) {
+            return (bytes * (8 * SECOND)).div_ceil(self.0);
+        }
         let bits = bytes as u128 * 8 * SECOND as u128;
         let time = bits.div_ceil(self.0 as u128);
         if time > Nanos::MAX as u128 { Nanos::MAX } else { time as Nanos }

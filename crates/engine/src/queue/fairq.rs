@@ -239,6 +239,7 @@ impl Fairq {
         self.ring -= 1;
     }
 
+    #[inline]
     fn put(&mut self, packet: &Packet, store: &mut Store<'_>) -> bool {
         let number = self.hash.bucket(packet.flow, u32::from(self.buckets)) as u16;
         let (limit, hogs) = (self.limit, self.hogs);
@@ -264,7 +265,7 @@ impl Fairq {
     }
 
     /// The first packet of the ring, and whether its bucket has more.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, store: &mut Store<'_>) -> Option<(Taken, bool)> {
         if self.ring == 0 {
             return None;

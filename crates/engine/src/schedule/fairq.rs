@@ -187,14 +187,22 @@ impl Fairq {
     /// Puts a class that has packets at the end of its ring.
     #[inline]
     fn link(&mut self, now: Nanos, slot: Slot) {
-        let class = &mut self.classes[slot as usize];
-        if class.next != NIL {
-            return;
+        let class = &self.classes[slot as usize];
+        if class.next == NIL {
+            let over = class.is_over(now);
+            self.link_as(slot, over);
         }
-        class.over = class.is_over(now);
-        let (which, level) = (usize::from(class.over), usize::from(class.level) % LEVELS);
-        if class.over {
-            self.wait(slot);
+    }
+
+    /// Puts a class that is in no ring at the end of one: of the classes that are over their
+    /// bandwidth, or of the others.
+    #[inline]
+    fn link_as(&mut self, slot: Slot, over: bool) {
+        let class = &mut self.classes[slot as usize];
+        class.over = over;
+        let (which, level) = (usize::from(over), usize::from(class.level) % LEVELS);
+        if over && let Some(from) = class.from() {
+            self.timers.file(slot, from);
         }
         let (next, previous) = if self.waiting[which] & 1 << level == 0 {
             self.waiting[which] |= 1 << level;
@@ -256,14 +264,18 @@ impl Fairq {
     fn forgive_some(&mut self, now: Nanos) {
         while let Some((due, slot)) = self.timers.first().filter(|(due, _)| *due <= now) {
             let class = &self.classes[slot as usize];
-            match class.from().filter(|_| class.over && class.next != NIL) {
+            if !class.over || class.next == NIL {
+                self.timers.pop();
+            } else if !class.is_over(now) {
+                self.timers.pop();
+                self.unlink(slot);
+                self.link_as(slot, false);
+            } else {
                 // An entry may lie there too early.
-                Some(from) if from > now => self.timers.put_off(from.max(due)),
-                Some(_) => {
-                    self.timers.pop();
-                    self.relink(now, slot);
+                match class.from() {
+                    Some(from) => self.timers.put_off(from.max(due)),
+                    None => self.timers.pop(),
                 }
-                None => self.timers.pop(),
             }
         }
     }
@@ -371,14 +383,16 @@ impl Scheduler for Fairq {
             return over;
         };
         class.len = len;
-        if self.turn[which][level] == slot && class.is_over(now) == over {
+        let still = class.is_over(now);
+        if self.turn[which][level] == slot && still == over {
             // The class moves from the head of its ring to the end: the turn is the next class's.
             self.turn[which][level] = class.next;
             if over {
                 self.wait(slot);
             }
-        } else {
-            self.relink(now, slot);
+        } else if class.next != NIL {
+            self.unlink(slot);
+            self.link_as(slot, still);
         }
         over
     }

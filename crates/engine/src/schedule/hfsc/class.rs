@@ -15,7 +15,7 @@ pub const ACTIVE: u8 = 2;
 pub const FIT: u8 = 4;
 /// It is active, and a limit holds it back: it stands in its parent's heap `parked`.
 pub const PARKED: u8 = 8;
-/// Its first packet is not eligible yet: it stands in the heap `waiting`.
+/// Its first packet is not eligible yet: it has a timer in `waiting`.
 pub const WAITING: u8 = 16;
 /// Its first packet is eligible: it stands in the heap `ready`.
 pub const READY: u8 = 32;
@@ -113,13 +113,14 @@ impl Class {
     /// and after.
     #[inline(always)]
     pub fn advance(&mut self, len: u32) -> (u128, u128) {
-        let before = self.vt();
         if self.extra.is_none() {
+            let before = self.share.position(None);
             self.share.advance(None, len);
-        } else {
-            let (curve, first) = self.share_parts();
-            curve.advance(first, len);
+            return (before, self.share.position(None));
         }
+        let before = self.vt();
+        let (curve, first) = self.share_parts();
+        curve.advance(first, len);
         (before, self.vt())
     }
 

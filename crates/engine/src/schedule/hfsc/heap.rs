@@ -71,13 +71,19 @@ impl Heap {
     /// Puts a class in.
     #[inline]
     pub fn push(&mut self, time: u128, id: u32, at: &mut [u32]) {
-        let (entry, place) = (entry(time, id), self.len);
-        self.len += 1;
-        if place == 0 {
-            self.root = entry;
-            at[id as usize] = 0;
-            return;
+        let entry = entry(time, id);
+        if self.len > 0 {
+            return self.push_more(entry, at);
         }
+        self.len = 1;
+        self.root = entry;
+        at[id as usize] = 0;
+    }
+
+    /// [`push`](Heap::push) where there are others.
+    fn push_more(&mut self, entry: u128, at: &mut [u32]) {
+        let place = self.len;
+        self.len += 1;
         if (place - 1).is_multiple_of(WAYS) {
             self.below.push(Children([NONE; WAYS]));
         }
@@ -98,6 +104,15 @@ impl Heap {
     /// Takes a class that is in it out.
     #[inline]
     pub fn remove(&mut self, id: u32, at: &mut [u32]) {
+        if self.len == 1 {
+            (self.len, self.root) = (0, NONE);
+            return;
+        }
+        self.remove_of_many(id, at);
+    }
+
+    /// [`remove`](Heap::remove) where there are others.
+    fn remove_of_many(&mut self, id: u32, at: &mut [u32]) {
         let place = at[id as usize] as usize;
         self.len -= 1;
         let last = self.len;

@@ -22,6 +22,7 @@ mod realtime;
 mod share;
 mod words;
 
+use super::hierarchical_wheel::HierarchicalWheel;
 use super::{AltqstatForm, Context, Entry, ROOT_SLOT, Role, Scheduler, Slot, TcForm};
 use crate::link::Overhead;
 use crate::prefetch::prefetch;
@@ -68,11 +69,12 @@ struct Hfsc {
     inners: Vec<Inner>,
     /// Records of `inners` whose class is gone.
     free: Vec<u32>,
-    /// Classes by eligible time.
-    waiting: Heap,
+    /// Classes by eligible time, or an earlier time: a timer is corrected when it comes out. Those
+    /// that are due may come in any order, as `ready` has an order of its own.
+    waiting: HierarchicalWheel,
     /// Eligible classes by deadline.
     ready: Heap,
-    /// Places in `waiting` or `ready`, and in the heaps of the parent.
+    /// Places in `ready`, and in the heaps of the parent.
     realtime_at: Vec<u32>,
     share_at: Vec<u32>,
     /// The answer of `choose`, until something changes: the class, and whether it goes by deadline.
@@ -95,7 +97,7 @@ impl Hfsc {
             classes: Vec::new(),
             inners: Vec::new(),
             free: Vec::new(),
-            waiting: Heap::new(),
+            waiting: HierarchicalWheel::default(),
             ready: Heap::new(),
             realtime_at: Vec::new(),
             share_at: Vec::new(),
@@ -117,6 +119,7 @@ impl Hfsc {
             self.realtime_at.resize(slot as usize + 1, 0);
             self.share_at.resize(slot as usize + 1, 0);
         }
+        self.waiting.reserve(slot);
     }
 
     #[inline]
@@ -248,6 +251,7 @@ impl Scheduler for Hfsc {
     fn remove(&mut self, now: Nanos, slot: Slot) {
         self.update_now(now);
         self.became_empty(slot);
+        self.waiting.remove(slot);
         self.detach(slot);
         let gone = std::mem::take(&mut self.classes[slot as usize]);
         self.limits -= u32::from(gone.has_limit());
@@ -325,8 +329,7 @@ impl Scheduler for Hfsc {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        let eligible = self.waiting.first().map(|(at, _)| at as Nanos);
-        eligible.into_iter().chain(self.share_wakeup()).min()
+        self.next_eligible().into_iter().chain(self.share_wakeup()).min()
     }
 
     fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {

@@ -1,12 +1,13 @@
 //! The real-time rule: of the eligible packets the one with the earliest deadline (paper, section
 //! 4).
 //!
-//! There are two heaps: of classes that are not yet eligible, by the time at which they will be,
-//! and of eligible classes, by deadline. A class moves from one to the other once for each packet,
-//! so a step costs no more than the depth of a heap.
+//! Classes that are not yet eligible have timers for the time at which they will be; eligible
+//! classes stand in a heap, by deadline. A class moves from one to the other once for each packet,
+//! so a step costs no more than a timer and the depth of a heap.
 
 use super::class::{READY, WAITING};
 use super::{Hfsc, Slot};
+use crate::units::Nanos;
 
 impl Hfsc {
     /// A class with a real-time curve has something to send.
@@ -19,7 +20,7 @@ impl Hfsc {
             self.ready.push(u128::from(class.deadline()), slot, &mut self.realtime_at);
         } else {
             class.flags |= WAITING;
-            self.waiting.push(u128::from(class.eligible), slot, &mut self.realtime_at);
+            self.waiting.file(self.now, slot, class.eligible);
         }
     }
 
@@ -29,9 +30,8 @@ impl Hfsc {
         let class = &mut self.classes[slot as usize];
         if class.has(READY) {
             self.ready.remove(slot, &mut self.realtime_at);
-        } else if class.has(WAITING) {
-            self.waiting.remove(slot, &mut self.realtime_at);
         }
+        // A timer stays, and is corrected when it comes out.
         class.flags &= !(READY | WAITING);
     }
 
@@ -66,14 +66,39 @@ impl Hfsc {
     /// Makes the classes eligible whose eligible time has come.
     #[inline]
     pub(super) fn make_eligible(&mut self) {
-        while let Some((at, slot)) = self.waiting.first() {
-            if at > u128::from(self.now) {
-                return;
-            }
-            self.waiting.remove(slot, &mut self.realtime_at);
+        if self.waiting.is_due(self.now) {
+            self.make_some_eligible();
+        }
+    }
+
+    fn make_some_eligible(&mut self) {
+        while let Some(slot) = self.waiting.pop(self.now) {
             let class = &mut self.classes[slot as usize];
+            if !class.has(WAITING) {
+                continue;
+            }
+            if class.eligible > self.now {
+                self.waiting.file(self.now, slot, class.eligible);
+                continue;
+            }
             class.flags = class.flags & !WAITING | READY;
             self.ready.push(u128::from(class.deadline()), slot, &mut self.realtime_at);
+        }
+    }
+
+    /// When the first of the classes becomes eligible that are not.
+    pub(super) fn next_eligible(&mut self) -> Option<Nanos> {
+        loop {
+            let (at, slot) = self.waiting.first()?;
+            let class = &self.classes[slot as usize];
+            let waits = class.has(WAITING);
+            if waits && class.eligible <= at {
+                return Some(at);
+            }
+            self.waiting.remove(slot);
+            if waits {
+                self.waiting.file(self.now, slot, class.eligible);
+            }
         }
     }
 }

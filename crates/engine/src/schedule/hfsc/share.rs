@@ -176,29 +176,41 @@ impl Hfsc {
         while slot != ROOT_SLOT {
             let class = &mut self.classes[slot as usize];
             let (parent, above) = (class.parent, class.above);
+            let (active, stays) = (class.has(ACTIVE), class.has(OWN) || below);
             let (start, vt) = if class.shares() { class.advance(len) } else { (0, 0) };
             if self.limits > 0 {
-                self.charge_limit(slot, len);
-            }
-            let class = &mut self.classes[slot as usize];
-            let active = class.has(ACTIVE);
-            if active {
-                if !(class.has(OWN) || below) {
-                    self.leave_siblings(slot);
-                } else if self.limits > 0 {
-                    self.refile(slot);
-                } else if let Some(inner) = self.inners.get_mut(above as usize) {
-                    inner.fit.update(vt, slot, &mut self.share_at);
-                }
-                self.unpark_due(above);
+                self.charge_limited(slot, len, stays);
+            } else if active && !stays {
+                self.leave_siblings(slot);
             }
             let Some(inner) = self.inners.get_mut(above as usize) else { return };
             if active {
+                if stays && self.limits == 0 {
+                    inner.fit.update(vt, slot, &mut self.share_at);
+                }
                 let v = if by_share { inner.v.max(start) } else { inner.v };
                 inner.v = inner.fit.first().map_or(v, |(vt, _)| v.max(vt));
             }
             below = inner.active > 0;
             slot = parent;
+        }
+    }
+
+    /// What [`charge`](Hfsc::charge) does where there are limits: charges `len` bytes to that of a
+    /// class, and files the class, if it is active, among its siblings; `stays` if it has something
+    /// to send.
+    #[inline(never)]
+    fn charge_limited(&mut self, slot: Slot, len: u32, stays: bool) {
+        self.charge_limit(slot, len);
+        let class = &self.classes[slot as usize];
+        let above = class.above;
+        if class.has(ACTIVE) {
+            if stays {
+                self.refile(slot);
+            } else {
+                self.leave_siblings(slot);
+            }
+            self.unpark_due(above);
         }
     }
 

@@ -13,6 +13,9 @@ pub const LEVELS: usize = 8;
 /// 10^8.
 const POINT: u32 = 30;
 
+/// A whole nanosecond, in what a bucket carries.
+pub const WHOLE: u32 = (1 << POINT) - 1;
+
 /// A token bucket, held as the time at which it is no longer in debt.
 ///
 /// The kernel counts tokens as nanoseconds at the bucket's rate, lets a packet go while there are
@@ -21,8 +24,8 @@ const POINT: u32 = 30;
 /// known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
-    /// The whole nanoseconds of that time; [`Nanos::MAX`]: never.
-    whole: Nanos,
+    /// That time, rounded up to a nanosecond: a packet may go from it on. [`Nanos::MAX`]: never.
+    pub clear: Nanos,
     /// Time of a byte in 2^-30 ns, rounded up; 0 for rate 0.
     byte: u64,
     /// How long it takes to fill, ns.
@@ -31,17 +34,17 @@ pub struct Bucket {
 
 impl Bucket {
     /// One that is always in debt.
-    pub const NEVER: Bucket = Bucket { whole: Nanos::MAX, byte: 0, depth: 0 };
+    pub const NEVER: Bucket = Bucket { clear: Nanos::MAX, byte: 0, depth: 0 };
 
     /// One that is never in debt.
-    pub const ALWAYS: Bucket = Bucket { whole: 0, byte: 0, depth: Nanos::MAX };
+    pub const ALWAYS: Bucket = Bucket { clear: 0, byte: 0, depth: Nanos::MAX };
 
     /// A bucket of a rate in bit/s that holds `bytes`, full.
     pub fn full(rate: u64, bytes: u64, now: Nanos) -> Bucket {
         let mut bucket = Bucket::NEVER;
         if rate > 0 {
             bucket.set(rate, bytes);
-            bucket.whole = now.saturating_sub(bucket.depth);
+            bucket.clear = now.saturating_sub(bucket.depth);
         }
         bucket
     }
@@ -52,12 +55,14 @@ impl Bucket {
         self.depth = u64::try_from(u128::from(bytes) * u128::from(8 * SECOND) / rate).unwrap_or(u64::MAX);
     }
 
-    /// The tokens in it, as the time that they are worth in ns; negative in debt.
-    pub fn tokens(&self, now: Nanos) -> i64 {
+    /// The tokens in it, as the time that they are worth in ns, rounded up; negative in debt.
+    /// `carry` is as for [`charge`](Bucket::charge).
+    pub fn tokens(&self, carry: u32, now: Nanos) -> i64 {
         if self.byte == 0 {
             return 0;
         }
-        let tokens = (i128::from(now) - i128::from(self.whole)).min(i128::from(self.depth));
+        let whole = i128::from(self.clear) - i128::from(carry != WHOLE);
+        let tokens = (i128::from(now) - whole).min(i128::from(self.depth));
         i64::try_from(tokens).unwrap_or(i64::MIN)
     }
 
@@ -67,9 +72,9 @@ impl Bucket {
     }
 
     /// Sets another rate and depth. The bytes that are in the bucket, or that it owes, stay; of a
-    /// full bucket no more than it held. The same rate and depth change nothing. `part` is as for
+    /// full bucket no more than it held. The same rate and depth change nothing. `carry` is as for
     /// [`charge`](Bucket::charge).
-    pub fn change(&mut self, part: &mut u32, now: Nanos, rate: u64, bytes: u64) {
+    pub fn change(&mut self, carry: &mut u32, now: Nanos, rate: u64, bytes: u64) {
         let mut same = *self;
         if rate > 0 {
             same.set(rate, bytes);
@@ -77,12 +82,9 @@ impl Bucket {
                 return;
             }
         }
-        let full = now.saturating_sub(self.depth);
-        if self.whole < full {
-            (self.whole, *part) = (full, 0);
-        }
-        let (old, clear) = (self.byte, self.clear(*part));
-        *part = 0;
+        let clear = self.clear.max(now.saturating_sub(self.depth));
+        let old = self.byte;
+        *carry = WHOLE;
         if rate == 0 {
             *self = Bucket::NEVER;
             return;
@@ -90,39 +92,41 @@ impl Bucket {
         self.set(rate, bytes);
         if old == 0 {
             // It had no tokens and owed none.
-            self.whole = now;
+            self.clear = now;
             return;
         }
         let scaled =
             |time: Nanos| u64::try_from(u128::from(time) * u128::from(self.byte) / u128::from(old)).unwrap_or(u64::MAX);
-        self.whole = match clear.checked_sub(now) {
+        self.clear = match clear.checked_sub(now) {
             Some(debt) => now.saturating_add(scaled(debt)),
             None => now.saturating_sub(scaled(now - clear)),
         };
     }
 
-    /// A packet may go from this time on.
+    /// Takes the tokens of `bytes`. Tokens that came while the bucket was full are lost. `carry` is
+    /// how much of the last nanosecond before [`clear`](Bucket::clear) is taken, in 2^-30 ns, less
+    /// one; it is carried from packet to packet, so that no rate drifts. It begins at [`WHOLE`].
+    ///
+    /// Buckets that are always or never in debt stay so: a byte takes no time there.
     #[inline]
-    pub fn clear(&self, part: u32) -> Nanos {
-        self.whole.saturating_add(u64::from(part != 0))
+    pub fn charge(&mut self, carry: &mut u32, now: Nanos, bytes: u32) {
+        let full = now.saturating_sub(self.depth);
+        // As `carry` says, it may be full a part of a nanosecond before `clear`.
+        let (clear, before) = if self.clear <= full { (full, WHOLE) } else { (self.clear, *carry) };
+        let sum = match self.byte.checked_mul(u64::from(bytes)) {
+            Some(time) if time < 1 << 63 => time + u64::from(before),
+            _ => return self.charge_far(carry, clear, before, bytes),
+        };
+        *carry = sum as u32 & WHOLE;
+        self.clear = clear.saturating_add(sum >> POINT);
     }
 
-    /// Takes the tokens of `bytes`. Tokens that came while the bucket was full are lost. `part` is
-    /// a part of a nanosecond, in 2^-30 ns, that is carried from packet to packet, so that no rate
-    /// drifts.
-    #[inline]
-    pub fn charge(&mut self, part: &mut u32, now: Nanos, bytes: u32) {
-        if self.byte == 0 {
-            // Always or never in debt.
-            return;
-        }
-        let full = now.saturating_sub(self.depth);
-        if self.whole < full {
-            (self.whole, *part) = (full, 0);
-        }
-        let sum = u128::from(self.byte) * u128::from(bytes) + u128::from(*part);
-        *part = (sum as u32) & ((1 << POINT) - 1);
-        self.whole = self.whole.saturating_add(u64::try_from(sum >> POINT).unwrap_or(u64::MAX));
+    /// [`charge`](Bucket::charge) where the packet takes seconds.
+    #[cold]
+    fn charge_far(&mut self, carry: &mut u32, clear: Nanos, before: u32, bytes: u32) {
+        let sum = u128::from(self.byte) * u128::from(bytes) + u128::from(before);
+        *carry = sum as u32 & WHOLE;
+        self.clear = clear.saturating_add(u64::try_from(sum >> POINT).unwrap_or(u64::MAX));
     }
 }
 
@@ -156,7 +160,7 @@ pub struct Class {
     /// Tokens of its ceil.
     pub ceil: Bucket,
     /// What the buckets carry of a nanosecond, of the rate and of the ceil.
-    pub part: [u32; 2],
+    pub carry: [u32; 2],
     /// What is left of its quantum, by the level that it borrows from.
     pub deficit: [i32; LEVELS],
     /// The class above; [`NIL`] for the root.
@@ -200,7 +204,7 @@ impl Class {
     pub const NONE: Class = Class {
         rate: Bucket::NEVER,
         ceil: Bucket::NEVER,
-        part: [0; 2],
+        carry: [WHOLE; 2],
         deficit: [0; LEVELS],
         parent: NIL,
         at: 0,
@@ -238,7 +242,7 @@ impl Class {
 
     /// Gives it other words.
     pub fn set(&mut self, now: Nanos, words: &Words, quantum: u32) {
-        let [rate, ceil] = &mut self.part;
+        let [rate, ceil] = &mut self.carry;
         if self.parent != NIL {
             self.rate.change(rate, now, words.rate, words.burst);
         }
@@ -263,38 +267,30 @@ impl Class {
     /// What its buckets are charged for a packet.
     #[inline]
     pub fn charged(&self, len: u32) -> u32 {
+        if self.overhead | self.mpu == 0 {
+            return len;
+        }
         len.saturating_add(u32::from(self.overhead)).max(u32::from(self.mpu))
     }
 
-    /// It can have its rate from this time on.
+    /// Takes a packet's tokens of the ceil.
     #[inline]
-    pub fn rate_clear(&self) -> Nanos {
-        self.rate.clear(self.part[0])
+    pub fn charge_ceil(&mut self, now: Nanos, bytes: u32) {
+        self.ceil.charge(&mut self.carry[1], now, bytes);
     }
 
-    /// It is not held by its ceil from this time on.
+    /// Takes a packet's tokens of the rate.
     #[inline]
-    pub fn ceil_clear(&self) -> Nanos {
-        self.ceil.clear(self.part[1])
-    }
-
-    /// Takes a packet's tokens: of the ceil, and of the rate if it or a class below it borrowed
-    /// from no lower class than this.
-    #[inline]
-    pub fn charge(&mut self, now: Nanos, bytes: u32, lends: bool) {
-        let [rate, ceil] = &mut self.part;
-        self.ceil.charge(ceil, now, bytes);
-        if lends {
-            self.rate.charge(rate, now, bytes);
-        }
+    pub fn charge_rate(&mut self, now: Nanos, bytes: u32) {
+        self.rate.charge(&mut self.carry[0], now, bytes);
     }
 
     /// Its mode now. Without hysteresis, which today's kernels have only if told to.
     #[inline]
     pub fn mode_at(&self, now: Nanos) -> Mode {
-        if self.ceil_clear() > now {
+        if self.ceil.clear > now {
             Mode::Red
-        } else if self.rate_clear() <= now {
+        } else if self.rate.clear <= now {
             Mode::Green
         } else {
             Mode::Yellow
@@ -313,12 +309,12 @@ mod tests {
         for (rate, bytes) in
             [(1, 1), (3, 1500), (999_999_937, 1471), (10_000_000_000, 64), (100_000_000_000, 40), (1 << 40, 9000)]
         {
-            let (mut bucket, mut part) = (Bucket::full(rate, 0, 1 << 60), 0);
+            let (mut bucket, mut carry) = (Bucket::full(rate, 0, 1 << 60), WHOLE);
             for _ in 0..1000 {
-                bucket.charge(&mut part, 1 << 60, bytes);
+                bucket.charge(&mut carry, 1 << 60, bytes);
             }
             let exact = (u128::from(bytes) * 1000 * 8_000_000_000).div_ceil(u128::from(rate)) as u64;
-            let took = bucket.clear(part) - (1 << 60);
+            let took = bucket.clear - (1 << 60);
             // The time of a byte is rounded up to 2^-30 ns.
             let most = exact + ((u64::from(bytes) * 1000) >> 30) + 1;
             assert!((exact..=most).contains(&took), "{rate}: {took}, exactly {exact}");
@@ -330,28 +326,28 @@ mod tests {
         // 1500 bytes of debt at 1 Mbit/s are 12 ms; at 4 Mbit/s 3 ms. 500 bytes left: 4 ms, 1 ms.
         let now = 1 << 60;
         let mut bucket = Bucket::full(1_000_000, 0, now);
-        bucket.charge(&mut 0, now, 1500);
-        assert_eq!(bucket.clear(0), now + 12_000_000);
-        bucket.change(&mut 0, now, 4_000_000, 0);
-        assert_eq!(bucket.clear(0), now + 3_000_000);
+        bucket.charge(&mut WHOLE.clone(), now, 1500);
+        assert_eq!(bucket.clear, now + 12_000_000);
+        bucket.change(&mut WHOLE.clone(), now, 4_000_000, 0);
+        assert_eq!(bucket.clear, now + 3_000_000);
         let mut bucket = Bucket::full(1_000_000, 500, now);
-        bucket.change(&mut 0, now, 4_000_000, 2000);
-        assert_eq!(bucket.clear(0), now - 1_000_000);
+        bucket.change(&mut WHOLE.clone(), now, 4_000_000, 2000);
+        assert_eq!(bucket.clear, now - 1_000_000);
         // 500 bytes are all it held, however long it has been full: 4 ms at 1 Mbit/s.
         let mut bucket = Bucket::full(1_000_000, 500, now);
-        bucket.change(&mut 0, now + (1 << 40), 1_000_000, 2000);
-        assert_eq!(bucket.tokens(now + (1 << 40)), 4_000_000);
+        bucket.change(&mut WHOLE.clone(), now + (1 << 40), 1_000_000, 2000);
+        assert_eq!(bucket.tokens(WHOLE, now + (1 << 40)), 4_000_000);
     }
 
     #[test]
     fn a_change_that_changes_nothing() {
         // A packet at 7 Mbit/s takes no whole number of nanoseconds. What is carried of one stays.
         let now = 1 << 60;
-        let (mut bucket, mut part) = (Bucket::full(7_000_000, 3000, now), 0);
-        bucket.charge(&mut part, now, 1499);
-        let (whole, carried) = (bucket.whole, part);
-        assert_ne!(carried, 0);
-        bucket.change(&mut part, now + 5, 7_000_000, 3000);
-        assert_eq!((bucket.whole, part), (whole, carried));
+        let (mut bucket, mut carry) = (Bucket::full(7_000_000, 3000, now), WHOLE);
+        bucket.charge(&mut carry, now, 1499);
+        let (clear, carried) = (bucket.clear, carry);
+        assert_ne!(carried, WHOLE);
+        bucket.change(&mut carry, now + 5, 7_000_000, 3000);
+        assert_eq!((bucket.clear, carry), (clear, carried));
     }
 }

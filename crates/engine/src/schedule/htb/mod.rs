@@ -25,6 +25,7 @@
 mod advice;
 mod check;
 mod class;
+mod modes;
 mod promise;
 mod round_robin;
 mod tree;
@@ -295,86 +296,6 @@ impl Htb {
         self.deactivate_prios(slot, prios);
     }
 
-    // ------------------------------------------------------------------ modes
-
-    /// Gives a class that wants to send another mode.
-    fn change_mode(&mut self, slot: Slot, mode: Mode) {
-        let &Class { wants, node, mode: old, .. } = &self.classes[slot as usize];
-        if node != NIL || mode == Mode::Red {
-            self.deactivate_prios(slot, wants);
-        } else if old == Mode::Green {
-            // A leaf stays in its parent's feed while it is green: feeds are not looked at while
-            // any leaf is green.
-            self.remove_from_row(slot, wants);
-        }
-        let class = &mut self.classes[slot as usize];
-        class.mode = mode;
-        class.overlimits = class.overlimits.wrapping_add(u32::from(mode == Mode::Red));
-        self.activate_prios(slot, wants);
-        self.file(slot);
-    }
-
-    /// When a class can send at the earliest if nothing else goes: at its own right, or because one
-    /// above can and it may borrow.
-    fn earliest_send(&self, slot: Slot) -> Nanos {
-        let class = &self.classes[slot as usize];
-        let above = if class.parent == NIL { Nanos::MAX } else { self.earliest_send(class.parent) };
-        class.ceil_clear().max(class.rate_clear().min(above))
-    }
-
-    /// When the mode of a class is to be looked at again; [`Nanos::MAX`] for never.
-    #[inline]
-    fn due(&self, slot: Slot) -> Nanos {
-        let class = &self.classes[slot as usize];
-        match class.mode {
-            Mode::Green => Nanos::MAX,
-            Mode::Yellow => class.rate_clear(),
-            // A change of mode before it can send makes no difference.
-            Mode::Red => self.earliest_send(slot),
-        }
-    }
-
-    /// Sees to it that a class that waits is looked at in time.
-    #[inline]
-    fn file(&mut self, slot: Slot) {
-        let due = self.due(slot);
-        if due != Nanos::MAX {
-            self.timers.file(self.now, slot, due);
-        }
-    }
-
-    /// Carries out the changes of mode that are due by `now`, before anything else happens. So
-    /// extra calls change nothing. The order of these changes does not matter: each mode is worked
-    /// out for the present, and rounds go by place.
-    #[inline]
-    fn advance(&mut self, now: Nanos) {
-        self.now = self.now.max(now.saturating_add(EPOCH));
-        if self.timers.is_due(self.now) {
-            self.catch_up();
-        }
-    }
-
-    fn catch_up(&mut self) {
-        while let Some(slot) = self.timers.pop(self.now) {
-            let class = &self.classes[slot as usize];
-            if class.wants == 0 {
-                continue;
-            }
-            let due = self.due(slot);
-            if due > self.now {
-                // The class, or one above it, has sent since, so the time has moved on.
-                if due != Nanos::MAX {
-                    self.timers.file(self.now, slot, due);
-                }
-                continue;
-            }
-            let mode = class.mode_at(self.now);
-            if mode != class.mode {
-                self.change_mode(slot, mode);
-            }
-        }
-    }
-
     #[inline]
     fn update_now(&mut self, now: Nanos) {
         self.chosen = None;
@@ -414,8 +335,9 @@ impl Htb {
             return None;
         }
         let level = self.levels.trailing_zeros() as usize;
-        let prio = self.rows[level].prios.trailing_zeros() as usize;
-        let mut slot = self.rows[level].rings.get(prio)?.current()?;
+        let row = &self.rows[level % LEVELS];
+        let prio = row.prios.trailing_zeros() as usize % PRIOS;
+        let mut slot = row.rings[prio].current()?;
         // Down from the lender to a leaf: in each feed the member whose turn it is.
         loop {
             let class = &self.classes[slot as usize];
@@ -473,27 +395,30 @@ impl Htb {
     fn charge(&mut self, leaf: Slot, level: usize, len: u32) -> bool {
         let now = self.now;
         let mut slot = leaf;
-        let mut lender = NIL;
-        while slot != NIL {
+        // Classes below the lender borrow.
+        loop {
             let class = &mut self.classes[slot as usize];
-            let lends = usize::from(class.level) >= level;
-            class.charge(now, class.charged(len), lends);
-            if lends {
-                if lender == NIL {
-                    lender = slot;
-                    class.lends = class.lends.wrapping_add(1);
-                }
-            } else {
-                class.borrows = class.borrows.wrapping_add(1);
+            if usize::from(class.level) >= level {
+                break;
             }
-            let parent = class.parent;
-            // While the mode stays, the time for which the class has a timer only moves on.
-            let mode = class.mode_at(now);
-            if class.wants != 0 && mode != class.mode {
-                self.change_mode(slot, mode);
-            }
-            slot = parent;
+            class.borrows = class.borrows.wrapping_add(1);
+            class.charge_ceil(now, class.charged(len));
+            slot = self.charged(slot);
         }
+        let lender = slot;
+        let class = &mut self.classes[lender as usize];
+        class.lends = class.lends.wrapping_add(1);
+        while slot != ROOT_SLOT {
+            let class = &mut self.classes[slot as usize];
+            let bytes = class.charged(len);
+            class.charge_ceil(now, bytes);
+            class.charge_rate(now, bytes);
+            slot = self.charged(slot);
+        }
+        // The root's ceil is its rate.
+        let root = &mut self.classes[ROOT_SLOT as usize];
+        root.charge_ceil(now, root.charged(len));
+        self.charged(ROOT_SLOT);
         lender != leaf
     }
 }
@@ -611,9 +536,10 @@ impl Scheduler for Htb {
         counter("borrows", u64::from(class.borrows));
         counter("overlimits", u64::from(class.overlimits));
         // Levels, for `tc -s class`: nanoseconds of tokens, and what the buckets hold in bytes.
-        let rate = if slot == ROOT_SLOT { &class.ceil } else { &class.rate };
-        counter("tokens", rate.tokens(self.now) as u64);
-        counter("ctokens", class.ceil.tokens(self.now) as u64);
+        let [carry, ceil_carry] = class.carry;
+        let (rate, carry) = if slot == ROOT_SLOT { (&class.ceil, ceil_carry) } else { (&class.rate, carry) };
+        counter("tokens", rate.tokens(carry, self.now) as u64);
+        counter("ctokens", class.ceil.tokens(ceil_carry, self.now) as u64);
         counter("burst", rate.bytes());
         counter("cburst", class.ceil.bytes());
         if slot == ROOT_SLOT {
