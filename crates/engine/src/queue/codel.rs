@@ -117,6 +117,7 @@ impl Control {
 
     /// Whether the sojourn times of this packet and of all in the last interval were too long (RFC
     /// 8289, 5.6). `backlog` is the bytes that stay in the queue.
+    #[inline]
     fn too_long(
         &mut self,
         parameters: &Parameters,
@@ -145,8 +146,23 @@ impl Control {
         self.drops_on(false);
     }
 
+    /// Whether [`dequeue`](Control::dequeue) gives the first packet of its list, which arrived at
+    /// this time, and does nothing else but [`in_time`](Control::in_time). Then a queue may take it
+    /// itself. It is so for most packets.
+    #[inline]
+    pub fn passes(&self, parameters: &Parameters, now: Nanos, arrived: Nanos) -> bool {
+        !self.dropping() && now.saturating_sub(arrived) < parameters.target
+    }
+
+    /// A packet leaves that has not waited as long as the target.
+    #[inline]
+    pub fn in_time(&mut self) {
+        self.first_above = 0;
+    }
+
     /// The packet of a list that leaves; packets before it may be dropped, and it may be marked
     /// (RFC 8289, 5.5). `backlog` is the bytes of the whole queue, those of this list included.
+    #[inline]
     pub fn dequeue(
         &mut self,
         parameters: &Parameters,
@@ -157,8 +173,27 @@ impl Control {
     ) -> Option<Taken> {
         // The bytes of the queue's other lists do not change here.
         let others = backlog.saturating_sub(list.bytes());
-        let mut packet = store.pop(list);
-        let mut too_long = self.too_long(parameters, now, &packet, others + list.bytes(), store);
+        let packet = store.pop(list);
+        let too_long = self.too_long(parameters, now, &packet, others + list.bytes(), store);
+        // What most packets are: neither late for an interval, nor in a queue that drops.
+        if !too_long && !self.dropping() {
+            return packet;
+        }
+        self.decide(parameters, now, (packet, too_long), list, others, store)
+    }
+
+    /// The rest of [`dequeue`](Control::dequeue) for a packet that is too long in the queue, and in
+    /// the dropping state. `others` is the bytes of the queue's other lists.
+    #[inline(never)]
+    fn decide(
+        &mut self,
+        parameters: &Parameters,
+        now: Nanos,
+        (mut packet, mut too_long): (Option<Taken>, bool),
+        list: &mut List,
+        others: u32,
+        store: &mut Store<'_>,
+    ) -> Option<Taken> {
         if self.dropping() {
             self.drops_on(too_long);
             while self.dropping() && now >= self.drop_next {

@@ -17,6 +17,7 @@ use super::{List, Queue, Store, Taken};
 use crate::packet::{NIL, Packet};
 use crate::prefetch::prefetch;
 use crate::settings::{Kind, Limit, Word};
+use crate::units::Nanos;
 
 /// The most buckets of a table.
 pub(super) const MOST: u64 = 1 << 20;
@@ -101,7 +102,7 @@ pub(super) struct Flows<S, R> {
     bytes: u32,
     /// The first flow of each rank, and a bit for each rank that has flows.
     ranks: [u32; 128],
-    occupied: u128,
+    occupied: [u64; 2],
     rank: PhantomData<R>,
 }
 
@@ -153,7 +154,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
             packets: 0,
             bytes: 0,
             ranks: [NIL; 128],
-            occupied: 0,
+            occupied: [0; 2],
             rank: PhantomData,
         }
     }
@@ -293,20 +294,68 @@ impl<S: Default, R: Rank> Flows<S, R> {
         answer
     }
 
-    #[inline]
+    /// [`update`](Flows::update) for the most frequent change: a packet more.
+    #[inline(always)]
     pub fn push(&mut self, at: u32, packet: &Packet, store: &mut Store<'_>) {
-        self.update(at, |flow| store.push(&mut flow.list, packet));
+        let record = &mut self.records[at as usize];
+        let before = R::of(&record.list);
+        store.push(&mut record.list, packet);
+        let after = R::of(&record.list);
+        self.packets += 1;
+        self.bytes += packet.len;
+        if before != after {
+            self.move_rank(at, before, after);
+        }
     }
 
-    #[inline]
+    /// [`update`](Flows::update) for the first packet of a flow that leaves.
+    #[inline(always)]
     pub fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Taken> {
-        self.update(at, |flow| store.pop(&mut flow.list))
+        let record = &mut self.records[at as usize];
+        let before = R::of(&record.list);
+        let taken = store.pop(&mut record.list)?;
+        let after = R::of(&record.list);
+        self.packets -= 1;
+        self.bytes -= taken.len;
+        if before != after {
+            self.move_rank(at, before, after);
+        }
+        Some(taken)
+    }
+
+    /// [`pop`](Flows::pop) if the flow has packets and `may` says so of it and of the time at which
+    /// its first packet arrived. Calls `then` with the flow and the packet.
+    #[inline(always)]
+    pub fn pop_if(
+        &mut self,
+        at: u32,
+        store: &mut Store<'_>,
+        may: impl FnOnce(&Flow<S>, Nanos) -> bool,
+        then: impl FnOnce(&mut Flow<S>, &Taken),
+    ) -> Option<Taken> {
+        let record = &mut self.records[at as usize];
+        let arrived = store.arrived(&record.list)?;
+        if !may(record, arrived) {
+            return None;
+        }
+        let before = R::of(&record.list);
+        let taken = store.pop(&mut record.list)?;
+        then(record, &taken);
+        let after = R::of(&record.list);
+        self.packets -= 1;
+        self.bytes -= taken.len;
+        if before != after {
+            self.move_rank(at, before, after);
+        }
+        Some(taken)
     }
 
     /// The fattest flow, as far as [`Rank`] tells flows apart.
     #[inline]
     pub fn fattest(&self) -> Option<u32> {
-        (self.occupied != 0).then(|| self.ranks[self.occupied.ilog2() as usize])
+        let [low, high] = self.occupied;
+        let rank = if high != 0 { 64 + high.ilog2() } else { low.checked_ilog2()? };
+        Some(self.ranks[rank as usize])
     }
 
     /// Makes a flow the first of its rank, and so the one that [`fattest`](Flows::fattest) names
@@ -316,27 +365,32 @@ impl<S: Default, R: Rank> Flows<S, R> {
         self.move_rank(at, rank, rank);
     }
 
+    /// Moves a flow from the list of one rank to the head of another's; rank 0 has no list.
+    #[inline(never)]
     fn move_rank(&mut self, at: u32, before: usize, after: usize) {
-        let Flow { up, down, .. } = self.records[at as usize];
+        // Below 128 in any case; so they are not compared with the length of the array.
+        let (before, after) = (before & 127, after & 127);
         if before != 0 {
-            if up == NIL {
-                self.ranks[before] = down;
-                if down == NIL {
-                    self.occupied &= !(1 << before);
-                }
-            } else {
-                self.records[up as usize].down = down;
-            }
+            let Flow { up, down, .. } = self.records[at as usize];
             if down != NIL {
                 self.records[down as usize].up = up;
+            }
+            if up != NIL {
+                self.records[up as usize].down = down;
+            } else {
+                self.ranks[before] = down;
+                if down == NIL {
+                    self.occupied[before / 64] &= !(1 << (before % 64));
+                }
             }
         }
         if after != 0 {
             let first = std::mem::replace(&mut self.ranks[after], at);
             if first != NIL {
                 self.records[first as usize].up = at;
+            } else {
+                self.occupied[after / 64] |= 1 << (after % 64);
             }
-            self.occupied |= 1 << after;
             let record = &mut self.records[at as usize];
             (record.up, record.down) = (NIL, first);
         }
@@ -375,6 +429,16 @@ impl<S: Default, R: Rank> Flows<S, R> {
         chain.head = std::mem::replace(&mut self.records[at as usize].next, NO_CHAIN);
         chain.len -= 1;
         Some(at)
+    }
+
+    /// Moves the first flow of a chain of two or more to its end. Returns the one that is first then.
+    #[inline]
+    pub fn rotate(&mut self, chain: &mut Chain) -> u32 {
+        let at = chain.head;
+        chain.head = std::mem::replace(&mut self.records[at as usize].next, NIL);
+        self.records[chain.tail as usize].next = at;
+        chain.tail = at;
+        chain.head
     }
 
     /// Whether a flow is in a chain.
@@ -418,9 +482,17 @@ impl<S: Default, R: Rank> Flows<S, R> {
         (next < NO_CHAIN).then_some(next)
     }
 
+    /// The charged length of a flow's first packet if the flow has packets and credit.
+    #[inline]
+    pub fn ready(&self, at: u32) -> Option<u32> {
+        let flow = self.get(at);
+        if flow.deficit > 0 { flow.list.peek() } else { None }
+    }
+
     /// A guess at the charged length of the packet that leaves next when these chains are served
     /// one after the other: that of the first flow with packets and credit. `None` if it is not
     /// among the first four flows.
+    #[inline(never)]
     pub fn guess(&self, chains: &[Chain]) -> Option<u32> {
         let mut looks = 0;
         for chain in chains {

@@ -204,7 +204,7 @@ impl Sfq {
     }
 
     /// Puts a packet at the end of its flow. With `front` a new flow is served next.
-    #[inline]
+    #[inline(always)]
     fn append(&mut self, at: u32, packet: &Packet, front: bool, store: &mut Store<'_>) {
         if self.flows.get(at).list.is_empty() {
             self.active += 1;
@@ -237,7 +237,6 @@ impl Sfq {
 
     /// Asks a flow's RED about an arriving packet, and marks one if it says so. False if a packet
     /// is to be dropped.
-    #[inline]
     fn red(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> bool {
         let Some(red) = &self.words.red else { return true };
         let flow = self.flows.get_mut(at);
@@ -259,6 +258,46 @@ impl Sfq {
             return false;
         }
         true
+    }
+
+    /// Whether a packet may join its flow. The flow's RED may mark it, or another one, and with
+    /// `headdrop` the flow may lose its first packet in its place.
+    #[inline(never)]
+    fn judge(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let passes = self.red(at, packet, store);
+        let flow = self.flows.get(at);
+        let deep = flow.list.packets() >= self.words.depth;
+        let long = self
+            .words
+            .red
+            .is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
+        if !passes || deep || long {
+            let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
+            if flow.list.is_empty() {
+                // The packet alone is more than the flow may hold.
+                if !self.flows.in_chain(at) {
+                    self.flows.close(at);
+                }
+                return Err(reason);
+            }
+            if !self.words.headdrop {
+                return Err(reason);
+            }
+            // The packet at the head is dropped in its place, so there are as many packets as
+            // before and no limit in packets is exceeded.
+            if let Some(head) = self.pop(at, store) {
+                store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
+            }
+        } else if !self.words.headdrop && self.limit == Limit::Packets(self.flows.packets()) {
+            // The queue is full. If this flow would be one of the longest, it loses its last
+            // packet: the arriving one.
+            let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
+            if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
+                self.flows.touch(at);
+                return Err(DropReason::QueueFull);
+            }
+        }
+        Ok(())
     }
 
     /// Drops one packet of the longest flow.
@@ -291,15 +330,52 @@ impl Sfq {
     }
 
     /// Takes the first flow, which is empty, out of the ring and frees its record.
+    #[inline(never)]
     fn leave(&mut self) {
         if let Some(at) = self.flows.shift(&mut self.ring) {
             self.flows.close(at);
         }
     }
 
-    #[inline]
+    /// The packet that leaves next; `None` without packets.
+    #[inline(always)]
     fn next(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         let mut passed = 0;
+        match self.depart_quickly(store, &mut passed) {
+            Some(packet) => Some(packet),
+            None => self.next_any(store, passed),
+        }
+    }
+
+    /// [`next`](Sfq::next) for what most departures are: the flow whose turn it is, or the one after
+    /// it, has packets and credit. `None`, and nothing was sent, if that is not so.
+    #[inline(always)]
+    fn depart_quickly(&mut self, store: &mut Store<'_>, passed: &mut u32) -> Option<Taken> {
+        let mut at = self.ring.first()?;
+        let flow = self.flows.get_mut(at);
+        if flow.deficit <= 0 {
+            if flow.list.is_empty() || self.ring.len() < 2 {
+                return None;
+            }
+            flow.deficit = flow.deficit.saturating_add(self.words.quantum);
+            at = self.flows.rotate(&mut self.ring);
+            *passed = 1;
+        }
+        let (has_credit, mut empty) = (|flow: &Flow<Slot>, _| flow.deficit > 0, false);
+        let packet = self.flows.pop_if(at, store, has_credit, |flow, packet| {
+            empty = flow.list.is_empty();
+            flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+        })?;
+        if empty {
+            self.active -= 1;
+            self.leave();
+        }
+        Some(packet)
+    }
+
+    /// [`next`](Sfq::next) in all cases. `passed` flows were passed in this call already.
+    #[inline(never)]
+    fn next_any(&mut self, store: &mut Store<'_>, mut passed: u32) -> Option<Taken> {
         loop {
             let at = self.ring.first()?;
             let flow = self.flows.get_mut(at);
@@ -349,38 +425,10 @@ impl Queue for Sfq {
             None if self.active >= self.words.flows => return Err(DropReason::QueueFull),
             None => self.flows.open(bucket),
         };
-        let passes = self.red(at, packet, store);
-        let flow = self.flows.get(at);
-        let deep = flow.list.packets() >= self.words.depth;
-        let long = self
-            .words
-            .red
-            .is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
-        if !passes || deep || long {
-            let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
-            if flow.list.is_empty() {
-                // The packet alone is more than the flow may hold.
-                if !self.flows.in_chain(at) {
-                    self.flows.close(at);
-                }
-                return Err(reason);
-            }
-            if !self.words.headdrop {
-                return Err(reason);
-            }
-            // The packet at the head is dropped in its place, so there are as many packets as
-            // before and no limit in packets is exceeded.
-            if let Some(head) = self.pop(at, store) {
-                store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
-            }
-        } else if !self.words.headdrop && self.limit == Limit::Packets(self.flows.packets()) {
-            // The queue is full. If this flow would be one of the longest, it loses its last
-            // packet: the arriving one.
-            let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
-            if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
-                self.flows.touch(at);
-                return Err(DropReason::QueueFull);
-            }
+        // Most packets come to a flow without a RED, neither deep nor in a full queue.
+        let full = self.limit == Limit::Packets(self.flows.packets());
+        if self.words.red.is_some() || full || self.flows.get(at).list.packets() >= self.words.depth {
+            self.judge(at, packet, store)?;
         }
         self.append(at, packet, self.words.front, store);
         while self.flows.over(self.limit) {
@@ -389,13 +437,17 @@ impl Queue for Sfq {
         Ok(())
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         self.perturb_if_due(now, store);
         self.next(store)
     }
 
+    #[inline(always)]
     fn peek(&self) -> Option<u32> {
-        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.ring]).unwrap_or(self.mtu))
+        let guess = || self.flows.guess(&[self.ring]).unwrap_or(self.mtu);
+        let known = || self.ring.first().and_then(|at| self.flows.ready(at));
+        (self.flows.packets() > 0).then(|| known().unwrap_or_else(guess))
     }
 
     fn backlog(&self) -> (u32, u32) {
