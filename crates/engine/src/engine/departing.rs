@@ -114,7 +114,7 @@ pub(crate) fn depart<S: Scheduler + ?Sized>(
 }
 
 /// [`depart`] for a class whose queue has a state of its own.
-#[inline(never)]
+#[inline(always)]
 fn depart_stateful<S: Scheduler + ?Sized>(
     scheduler: &mut S,
     now: Nanos,

@@ -117,7 +117,6 @@ impl Control {
 
     /// Whether the sojourn times of this packet and of all in the last interval were too long (RFC
     /// 8289, 5.6). `backlog` is the bytes that stay in the queue.
-    #[inline]
     fn too_long(
         &mut self,
         parameters: &Parameters,
@@ -162,7 +161,6 @@ impl Control {
 
     /// The packet of a list that leaves; packets before it may be dropped, and it may be marked
     /// (RFC 8289, 5.5). `backlog` is the bytes of the whole queue, those of this list included.
-    #[inline]
     pub fn dequeue(
         &mut self,
         parameters: &Parameters,
@@ -173,27 +171,8 @@ impl Control {
     ) -> Option<Taken> {
         // The bytes of the queue's other lists do not change here.
         let others = backlog.saturating_sub(list.bytes());
-        let packet = store.pop(list);
-        let too_long = self.too_long(parameters, now, &packet, others + list.bytes(), store);
-        // What most packets are: neither late for an interval, nor in a queue that drops.
-        if !too_long && !self.dropping() {
-            return packet;
-        }
-        self.decide(parameters, now, (packet, too_long), list, others, store)
-    }
-
-    /// The rest of [`dequeue`](Control::dequeue) for a packet that is too long in the queue, and in
-    /// the dropping state. `others` is the bytes of the queue's other lists.
-    #[inline(never)]
-    fn decide(
-        &mut self,
-        parameters: &Parameters,
-        now: Nanos,
-        (mut packet, mut too_long): (Option<Taken>, bool),
-        list: &mut List,
-        others: u32,
-        store: &mut Store<'_>,
-    ) -> Option<Taken> {
+        let mut packet = store.pop(list);
+        let mut too_long = self.too_long(parameters, now, &packet, others + list.bytes(), store);
         if self.dropping() {
             self.drops_on(too_long);
             while self.dropping() && now >= self.drop_next {
@@ -260,7 +239,12 @@ impl Aqm for Codel {
         if list.fits(self.limit, packet.len.max(1)) { Ok(()) } else { Err(DropReason::QueueFull) }
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        if store.arrived(list).is_some_and(|arrived| self.control.passes(&self.parameters, now, arrived)) {
+            self.control.in_time();
+            return store.pop(list);
+        }
         self.control.dequeue(&self.parameters, now, list, list.bytes(), store)
     }
 

@@ -204,19 +204,26 @@ impl Meter {
         *packets += 1;
         *bytes += u64::from(packet.len);
         match self.spec.actions[colour as usize] {
-            Action::Pass => {}
-            Action::Dscp(dscp) => packet.dscp = dscp,
-            Action::Drop => return Outcome::Drop,
-            Action::Default => return Outcome::Default,
-            Action::Meter => {
-                if let Some(next) = &mut self.next[colour as usize] {
-                    // A bucket says nothing about colours.
-                    let keeps = matches!(self.spec.profile, Profile::Bucket { .. } | Profile::All);
-                    return next.step(now, packet, if keeps { own } else { Some(colour) });
-                }
+            Action::Pass => Outcome::Pass,
+            Action::Dscp(dscp) => {
+                packet.dscp = dscp;
+                Outcome::Pass
             }
+            Action::Drop => Outcome::Drop,
+            Action::Default => Outcome::Default,
+            Action::Meter => self.go_on(now, packet, own, colour),
         }
-        Outcome::Pass
+    }
+
+    /// Gives a packet that came with the colour `own`, and has the colour `found`, to the meter of
+    /// that colour's packets. A call of its own: in one loop with [`step`](Meter::step) a packet of
+    /// a single meter would pay for the chain.
+    #[inline(never)]
+    fn go_on(&mut self, now: Nanos, packet: &mut Packet, own: Option<Colour>, found: Colour) -> Outcome {
+        let Some(next) = &mut self.next[found as usize] else { return Outcome::Pass };
+        // A bucket says nothing about colours.
+        let keeps = matches!(self.spec.profile, Profile::Bucket { .. } | Profile::All);
+        next.step(now, packet, if keeps { own } else { Some(found) })
     }
 
     /// The colour of a packet of `len` bytes by one bucket of `depth` bytes.
