@@ -152,6 +152,12 @@ impl FqCodel {
             at = self.flows.rotate(&mut self.old);
             *passed = 1;
         }
+        self.send_quickly(now, at, store)
+    }
+
+    /// A flow sends its first packet, if it has credit and the packet did not wait for long.
+    #[inline(always)]
+    fn send_quickly(&mut self, now: Nanos, at: u32, store: &mut Store<'_>) -> Option<Taken> {
         let parameters = &self.words.parameters;
         let passes = |flow: &Flow<Control>, arrived| flow.deficit > 0 && flow.state.passes(parameters, now, arrived);
         self.flows.pop_if(at, store, passes, |flow, packet| {
@@ -165,6 +171,9 @@ impl FqCodel {
     fn next_any(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool, mut passed: u32) -> Option<Taken> {
         loop {
             let at = self.turn(now, decide, &mut passed)?;
+            if decide && let Some(packet) = self.send_quickly(now, at, store) {
+                return Some(packet);
+            }
             if let Some(packet) = self.depart(now, at, store, decide) {
                 return Some(packet);
             }
