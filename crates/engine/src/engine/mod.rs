@@ -347,9 +347,9 @@ impl Engine {
         self.enqueue_any(class, packet);
     }
 
-    /// Queues a packet of a class that exists, if its queue has a state of its own, or is a plain one
-    /// with room. Else returns false, and has done nothing. Nobody looks at arrivals before they
-    /// are queued.
+    /// Queues a packet of a class that exists, if its queue has a state of its own, or is a plain
+    /// one with room. Else returns false, and has done nothing. For use where nobody looks at
+    /// arrivals before they are queued.
     #[inline(always)]
     fn enqueue_quickly(&mut self, class: ClassId, packet: &mut Packet) -> bool {
         let Some(leaf) = self.buffers.leaves.get_mut(class as usize).filter(|leaf| leaf.exists) else {

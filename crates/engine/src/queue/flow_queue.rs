@@ -115,8 +115,8 @@ impl<F: FlowScheduler> Queue for FlowQueue<F> {
         if self.flows.flows().packets() > 0 {
             return (Some(packet), Some(self.flows.peek()));
         }
-        // The engine does not ask an empty queue. So it is asked once more here, and all flows leave
-        // the rounds.
+        // The engine does not ask an empty queue. So it is asked once more here, and all flows
+        // leave the rounds.
         self.flows.rest_all(now, store);
         (Some(packet), None)
     }

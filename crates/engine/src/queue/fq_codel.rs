@@ -137,9 +137,9 @@ impl FqCodel {
         }
     }
 
-    /// [`next`](FlowScheduler::next) for what most departures are: the flow whose turn it is, or the
-    /// one after it, has credit, and its first packet did not wait for long. `None`, and nothing
-    /// was sent, if that is not so.
+    /// [`next`](FlowScheduler::next) for what most departures are: the flow whose turn it is, or
+    /// the one after it, has credit, and its first packet did not wait for long. `None`, and
+    /// nothing was sent, if that is not so.
     #[inline(always)]
     fn depart_quickly(&mut self, now: Nanos, store: &mut Store<'_>, passed: &mut u32) -> Option<Taken> {
         let mut at = self.new.first().or(self.old.first())?;

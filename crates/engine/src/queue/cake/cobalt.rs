@@ -37,8 +37,9 @@ pub struct Cobalt {
 }
 
 impl Cobalt {
-    /// Whether [`drops`](Cobalt::drops) lets a packet that arrived at this time pass, draws no random
-    /// number, and does nothing else but [`in_time`](Cobalt::in_time). It is so for most packets.
+    /// Whether [`drops`](Cobalt::drops) lets a packet that arrived at this time pass, draws no
+    /// random number, and does nothing else but [`in_time`](Cobalt::in_time). It is so for most
+    /// packets.
     #[inline]
     pub fn passes(&self, parameters: &Parameters, now: Nanos, arrived: Nanos) -> bool {
         self.at_rest() && now.saturating_sub(arrived) <= parameters.target

@@ -14,13 +14,15 @@
 //! in order, and the work of a call is bounded by the packets of one queue.
 
 mod perturb;
+mod red;
+mod rounds;
 mod words;
 
 use perturb::Perturb;
 use words::{By, Words};
 
 use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST, NextSeed, QUANTUM, drain};
-use super::red::{Average, Verdict};
+use super::red::Average;
 use super::{Context, Entry, Form, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -235,71 +237,6 @@ impl Sfq {
         self.active -= u32::from(self.flows.get(at).list.is_empty());
     }
 
-    /// Asks a flow's RED about an arriving packet, and marks one if it says so. False if a packet
-    /// is to be dropped.
-    fn red(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> bool {
-        let Some(red) = &self.words.red else { return true };
-        let flow = self.flows.get_mut(at);
-        flow.state.0.sample(&red.ewma, flow.list.bytes());
-        let tally = &mut self.tally;
-        let (may_mark, marks, marks_head, drops) = match flow.state.0.judge(&red.thresholds, &mut self.random) {
-            Verdict::Pass => return true,
-            Verdict::Early => (red.ecn, &mut tally.prob_mark, &mut tally.prob_mark_head, &mut tally.prob_drop),
-            Verdict::Forced => {
-                (red.ecn && !red.harddrop, &mut tally.forced_mark, &mut tally.forced_mark_head, &mut tally.forced_drop)
-            }
-        };
-        if may_mark && self.words.headdrop && store.mark_first(&flow.list) {
-            *marks_head += 1;
-        } else if may_mark && store.mark(packet) {
-            *marks += 1;
-        } else {
-            *drops += 1;
-            return false;
-        }
-        true
-    }
-
-    /// Whether a packet may join its flow. The flow's RED may mark it, or another one, and with
-    /// `headdrop` the flow may lose its first packet in its place.
-    #[inline(never)]
-    fn judge(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        let passes = self.red(at, packet, store);
-        let flow = self.flows.get(at);
-        let deep = flow.list.packets() >= self.words.depth;
-        let long = self
-            .words
-            .red
-            .is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
-        if !passes || deep || long {
-            let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
-            if flow.list.is_empty() {
-                // The packet alone is more than the flow may hold.
-                if !self.flows.in_chain(at) {
-                    self.flows.close(at);
-                }
-                return Err(reason);
-            }
-            if !self.words.headdrop {
-                return Err(reason);
-            }
-            // The packet at the head is dropped in its place, so there are as many packets as
-            // before and no limit in packets is exceeded.
-            if let Some(head) = self.pop(at, store) {
-                store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
-            }
-        } else if !self.words.headdrop && self.limit == Limit::Packets(self.flows.packets()) {
-            // The queue is full. If this flow would be one of the longest, it loses its last
-            // packet: the arriving one.
-            let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
-            if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
-                self.flows.touch(at);
-                return Err(DropReason::QueueFull);
-            }
-        }
-        Ok(())
-    }
-
     /// Drops one packet of the longest flow.
     fn drop_one(&mut self, store: &mut Store<'_>, reason: DropReason) {
         let Some(mut at) = self.flows.fattest() else { return };
@@ -334,78 +271,6 @@ impl Sfq {
     fn leave(&mut self) {
         if let Some(at) = self.flows.shift(&mut self.ring) {
             self.flows.close(at);
-        }
-    }
-
-    /// The packet that leaves next; `None` without packets.
-    #[inline(always)]
-    fn next(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        let mut passed = 0;
-        match self.depart_quickly(store, &mut passed) {
-            Some(packet) => Some(packet),
-            None => self.next_any(store, passed),
-        }
-    }
-
-    /// [`next`](Sfq::next) for what most departures are: the flow whose turn it is, or the one after
-    /// it, has packets and credit. `None`, and nothing was sent, if that is not so.
-    #[inline(always)]
-    fn depart_quickly(&mut self, store: &mut Store<'_>, passed: &mut u32) -> Option<Taken> {
-        let mut at = self.ring.first()?;
-        let flow = self.flows.get_mut(at);
-        if flow.deficit <= 0 {
-            if flow.list.is_empty() || self.ring.len() < 2 {
-                return None;
-            }
-            flow.deficit = flow.deficit.saturating_add(self.words.quantum);
-            at = self.flows.rotate(&mut self.ring);
-            *passed = 1;
-        }
-        let (has_credit, mut empty) = (|flow: &Flow<Slot>, _| flow.deficit > 0, false);
-        let packet = self.flows.pop_if(at, store, has_credit, |flow, packet| {
-            empty = flow.list.is_empty();
-            flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
-        })?;
-        if empty {
-            self.active -= 1;
-            self.leave();
-        }
-        Some(packet)
-    }
-
-    /// [`next`](Sfq::next) in all cases. `passed` flows were passed in this call already.
-    #[inline(never)]
-    fn next_any(&mut self, store: &mut Store<'_>, mut passed: u32) -> Option<Taken> {
-        loop {
-            let at = self.ring.first()?;
-            let flow = self.flows.get_mut(at);
-            if flow.list.is_empty() {
-                // A change of the hash has moved its packets elsewhere.
-                self.leave();
-                continue;
-            }
-            if flow.deficit <= 0 {
-                let quantum = self.words.quantum as u32;
-                let alone = self.ring.len() == 1;
-                let rounds = if alone { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
-                flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
-                self.flows.shift(&mut self.ring);
-                self.flows.append(&mut self.ring, at);
-                passed += 1;
-                if !alone && passed >= self.ring.len() {
-                    self.flows.skip_rounds(&self.ring, quantum);
-                    passed = 0;
-                }
-                continue;
-            }
-            let packet = self.pop(at, store)?;
-            let flow = self.flows.get_mut(at);
-            if flow.list.is_empty() {
-                self.leave();
-            } else {
-                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
-            }
-            return Some(packet);
         }
     }
 }

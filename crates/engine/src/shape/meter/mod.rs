@@ -238,7 +238,8 @@ impl Meter {
         Colour::Green
     }
 
-    /// The colour of a packet by a meter that neither `bucket` nor [`colour`](Meter::colour) is for.
+    /// The colour of a packet by a meter for which neither [`within`](Meter::within) nor
+    /// [`colour`](Meter::colour) is called directly.
     #[inline(never)]
     fn other_colour(&mut self, now: Nanos, packet: &Packet) -> Colour {
         match self.spec.profile {
