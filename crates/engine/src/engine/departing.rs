@@ -50,14 +50,13 @@ impl Buffers {
             return Err((None, 0));
         };
         let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
-        let taken = queue.dequeue(now, &mut store);
+        let (taken, next) = queue.dequeue_and_peek(now, &mut store);
         let marked = store.marked();
         match taken {
             Some(taken) if marked == 0 && self.lost.is_empty() => {
                 leaf.packets -= 1;
                 leaf.bytes -= taken.len;
                 debug_assert_eq!(queue.backlog(), (leaf.packets, leaf.bytes));
-                let next = if leaf.packets > 0 { queue.peek() } else { None };
                 Ok((taken, next))
             }
             taken => Err((taken, marked)),
@@ -115,7 +114,7 @@ pub(crate) fn depart<S: Scheduler + ?Sized>(
 }
 
 /// [`depart`] for a class whose queue has a state of its own.
-#[inline(never)]
+#[inline(always)]
 fn depart_stateful<S: Scheduler + ?Sized>(
     scheduler: &mut S,
     now: Nanos,
@@ -131,18 +130,32 @@ fn depart_stateful<S: Scheduler + ?Sized>(
         }
     };
     let Taken { at, len, wire } = taken;
-    let borrowed = scheduler.sent(now, slot, wire, next);
-    let leaf = &mut buffers.leaves[class as usize];
-    leaf.sent_packets += 1;
-    leaf.sent_bytes += u64::from(len);
-    leaf.sent_wire_bytes += u64::from(wire);
-    if borrowed {
-        leaf.borrowed_bytes += u64::from(len);
-        if scheduler.wants_arrivals() {
-            scheduler.count_borrowed(slot, len);
-        }
+    // Counted before the scheduler is told, which does not see it: the record is at hand.
+    if let Some(leaf) = buffers.leaves.get_mut(class as usize) {
+        leaf.sent_packets += 1;
+        leaf.sent_bytes += u64::from(len);
+        leaf.sent_wire_bytes += u64::from(wire);
     }
-    Some(buffers.depart(class, at, wire, borrowed))
+    if scheduler.sent(now, slot, wire, next) {
+        return Some(depart_borrowed(scheduler, slot, class, buffers, &taken));
+    }
+    Some(buffers.depart(class, at, wire, false))
+}
+
+/// The end of [`depart_stateful`] for a packet that leaves on borrowed bandwidth.
+#[inline(never)]
+fn depart_borrowed<S: Scheduler + ?Sized>(
+    scheduler: &mut S,
+    slot: Slot,
+    class: ClassId,
+    buffers: &mut Buffers,
+    taken: &Taken,
+) -> Departure {
+    buffers.leaves[class as usize].borrowed_bytes += u64::from(taken.len);
+    if scheduler.wants_arrivals() {
+        scheduler.count_borrowed(slot, taken.len);
+    }
+    buffers.depart(class, taken.at, taken.wire, true)
 }
 
 /// Prefetches what the next packets will need: of the class that is likely next its first packet,

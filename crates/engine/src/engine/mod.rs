@@ -341,29 +341,40 @@ impl Engine {
         packet.wire = self.buffers.overhead.charge_segments(packet.len, packet.segments);
         // The common case, inlined: no meter, trace or scheduler looks at arrivals before they are
         // queued, and a plain queue has room.
-        if !self.arrivals_observed
-            && let Some(leaf) = self.buffers.leaves.get_mut(class as usize)
-            && leaf.exists
-        {
-            if leaf.kind == Kind::Stateful {
-                return self.enqueue_stateful(class, &mut packet);
-            }
-            if leaf.fits(packet.len) {
-                let at = self.buffers.slab.insert(&packet);
-                leaf.packets += 1;
-                leaf.bytes += packet.len;
-                let before = std::mem::replace(&mut leaf.tail, at);
-                let first = leaf.packets == 1;
-                if first {
-                    leaf.head = at;
-                } else {
-                    self.buffers.slab.link(before, at, packet.wire);
-                }
-                let (node, slot) = (leaf.scheduler, leaf.slot);
-                return self.report_arrival(node, slot, packet.wire, first);
-            }
+        if !self.arrivals_observed && self.enqueue_quickly(class, &mut packet) {
+            return;
         }
         self.enqueue_any(class, packet);
+    }
+
+    /// Queues a packet of a class that exists, if its queue has a state of its own, or is a plain
+    /// one with room. Else returns false, and has done nothing. For use where nobody looks at
+    /// arrivals before they are queued.
+    #[inline(always)]
+    fn enqueue_quickly(&mut self, class: ClassId, packet: &mut Packet) -> bool {
+        let Some(leaf) = self.buffers.leaves.get_mut(class as usize).filter(|leaf| leaf.exists) else {
+            return false;
+        };
+        if leaf.kind == Kind::Stateful {
+            self.enqueue_stateful(class, packet);
+            return true;
+        }
+        if !leaf.fits(packet.len) {
+            return false;
+        }
+        let at = self.buffers.slab.insert(packet);
+        leaf.packets += 1;
+        leaf.bytes += packet.len;
+        let before = std::mem::replace(&mut leaf.tail, at);
+        let first = leaf.packets == 1;
+        if first {
+            leaf.head = at;
+        } else {
+            self.buffers.slab.link(before, at, packet.wire);
+        }
+        let (node, slot) = (leaf.scheduler, leaf.slot);
+        self.report_arrival(node, slot, packet.wire, first);
+        true
     }
 
     /// Finds the class of a packet by its key.

@@ -72,6 +72,10 @@ impl Engine {
             if outcome == Outcome::Drop {
                 return self.count_drop(class, packet, DropReason::Policed);
             }
+            // Mostly nobody but meters looks at arrivals.
+            if !self.may_refuse && self.trace.is_none() && self.enqueue_quickly(class, &mut packet) {
+                return;
+            }
         }
         let Some(leaf) = self.buffers.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return self.drop_unclassified(packet);

@@ -85,10 +85,12 @@ impl<A: Aqm> Queue for AqmQueue<A> {
         Ok(())
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         self.aqm.dequeue(now, &mut self.list, store)
     }
 
+    #[inline(always)]
     fn peek(&self) -> Option<u32> {
         self.list.peek()
     }

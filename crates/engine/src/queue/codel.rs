@@ -145,6 +145,20 @@ impl Control {
         self.drops_on(false);
     }
 
+    /// Whether [`dequeue`](Control::dequeue) gives the first packet of its list, which arrived at
+    /// this time, and does nothing else but [`in_time`](Control::in_time). Then a queue may take it
+    /// itself. It is so for most packets.
+    #[inline]
+    pub fn passes(&self, parameters: &Parameters, now: Nanos, arrived: Nanos) -> bool {
+        !self.dropping() && now.saturating_sub(arrived) < parameters.target
+    }
+
+    /// A packet leaves that has not waited as long as the target.
+    #[inline]
+    pub fn in_time(&mut self) {
+        self.first_above = 0;
+    }
+
     /// The packet of a list that leaves; packets before it may be dropped, and it may be marked
     /// (RFC 8289, 5.5). `backlog` is the bytes of the whole queue, those of this list included.
     pub fn dequeue(
@@ -225,7 +239,12 @@ impl Aqm for Codel {
         if list.fits(self.limit, packet.len.max(1)) { Ok(()) } else { Err(DropReason::QueueFull) }
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        if store.arrived(list).is_some_and(|arrived| self.control.passes(&self.parameters, now, arrived)) {
+            self.control.in_time();
+            return store.pop(list);
+        }
         self.control.dequeue(&self.parameters, now, list, list.bytes(), store)
     }
 

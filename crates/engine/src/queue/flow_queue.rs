@@ -32,6 +32,9 @@ pub(super) trait FlowScheduler: Send + Sync + Sized + 'static {
     /// `decide` the flow's AQM may mark it, or drop it and go on to the next one.
     fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken>;
 
+    /// What [`next`](FlowScheduler::next) does without packets: all flows leave the rounds.
+    fn rest_all(&mut self, now: Nanos, store: &mut Store<'_>);
+
     /// The queue holds more than `limit`. Loses one packet or a few of the flow that holds most.
     fn overflow(&mut self, now: Nanos, limit: Limit, store: &mut Store<'_>, reason: DropReason);
 
@@ -104,13 +107,18 @@ impl<F: FlowScheduler> Queue for FlowQueue<F> {
     }
 
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = self.flows.next(now, store, true)?;
-        if self.flows.flows().packets() == 0 {
-            // The engine does not ask an empty queue. So it is asked once more here, and all flows
-            // leave the rounds.
-            self.flows.next(now, store, true);
+        self.dequeue_and_peek(now, store).0
+    }
+
+    fn dequeue_and_peek(&mut self, now: Nanos, store: &mut Store<'_>) -> (Option<Taken>, Option<u32>) {
+        let Some(packet) = self.flows.next(now, store, true) else { return (None, None) };
+        if self.flows.flows().packets() > 0 {
+            return (Some(packet), Some(self.flows.peek()));
         }
-        Some(packet)
+        // The engine does not ask an empty queue. So it is asked once more here, and all flows
+        // leave the rounds.
+        self.flows.rest_all(now, store);
+        (Some(packet), None)
     }
 
     fn peek(&self) -> Option<u32> {
@@ -132,9 +140,7 @@ impl<F: FlowScheduler> Queue for FlowQueue<F> {
             // In the order in which they would have left.
             let waiting = drain(self, store);
             self.flows.clear();
-            for packet in &waiting {
-                self.flows.put(now, packet, &self.hash, store);
-            }
+            waiting.iter().for_each(|packet| self.flows.put(now, packet, &self.hash, store));
         }
         self.bring_within_limit(now, store, DropReason::LimitLowered);
         Ok(())

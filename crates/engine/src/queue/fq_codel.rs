@@ -102,6 +102,14 @@ impl FqCodel {
         self.begun += 1;
     }
 
+    /// A bucket without a flow gets one, which is new.
+    #[inline(never)]
+    fn open(&mut self, bucket: u32) -> u32 {
+        let at = self.flows.open(bucket);
+        self.begin(at);
+        at
+    }
+
     /// A flow leaves the rounds.
     #[inline]
     fn retire(&mut self, now: Nanos, at: u32) {
@@ -127,6 +135,104 @@ impl FqCodel {
                 self.resting -= 1;
             }
         }
+    }
+
+    /// [`next`](FlowScheduler::next) for what most departures are: the flow whose turn it is, or
+    /// the one after it, has credit, and its first packet did not wait for long. `None`, and
+    /// nothing was sent, if that is not so.
+    #[inline(always)]
+    fn depart_quickly(&mut self, now: Nanos, store: &mut Store<'_>, passed: &mut u32) -> Option<Taken> {
+        let mut at = self.new.first().or(self.old.first())?;
+        let flow = self.flows.get_mut(at);
+        if flow.deficit <= 0 {
+            if !self.new.is_empty() || self.old.len() < 2 {
+                return None;
+            }
+            flow.deficit = flow.deficit.saturating_add(self.words.quantum);
+            at = self.flows.rotate(&mut self.old);
+            *passed = 1;
+        }
+        self.send_quickly(now, at, store)
+    }
+
+    /// A flow sends its first packet, if it has credit and the packet did not wait for long.
+    #[inline(always)]
+    fn send_quickly(&mut self, now: Nanos, at: u32, store: &mut Store<'_>) -> Option<Taken> {
+        let parameters = &self.words.parameters;
+        let passes = |flow: &Flow<Control>, arrived| flow.deficit > 0 && flow.state.passes(parameters, now, arrived);
+        self.flows.pop_if(at, store, passes, |flow, packet| {
+            flow.state.in_time();
+            flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+        })
+    }
+
+    /// [`next`](FlowScheduler::next) in all cases. `passed` flows were passed in this call already.
+    #[inline(never)]
+    fn next_any(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool, mut passed: u32) -> Option<Taken> {
+        loop {
+            let at = self.turn(now, decide, &mut passed)?;
+            if decide && let Some(packet) = self.send_quickly(now, at, store) {
+                return Some(packet);
+            }
+            if let Some(packet) = self.depart(now, at, store, decide) {
+                return Some(packet);
+            }
+            // Its CoDel has dropped all its packets.
+            self.leave(now, at);
+        }
+    }
+
+    /// The next flow with credit and packets: the rounds (RFC 8290, 4.2). A flow that has sent a
+    /// packet of several quanta is passed in as many rounds, which `passed` counts. After a round
+    /// in which nobody sent, the further ones are gone through at once, so one departure passes
+    /// each flow a few times at most, however small the quantum is.
+    #[inline]
+    fn turn(&mut self, now: Nanos, decide: bool, passed: &mut u32) -> Option<u32> {
+        loop {
+            let (at, new) = match self.new.first() {
+                Some(at) => (at, true),
+                None => (self.old.first()?, false),
+            };
+            let flow = self.flows.get_mut(at);
+            if flow.deficit <= 0 {
+                let quantum = self.words.quantum as u32;
+                let alone = self.new.len() + self.old.len() == 1;
+                // A flow that is alone gets the credit of all rounds that it needs at once.
+                let rounds = if alone { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
+                flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
+                self.flows.shift(if new { &mut self.new } else { &mut self.old });
+                self.flows.append(&mut self.old, at);
+                *passed += 1;
+                if !alone && self.new.is_empty() && *passed >= self.old.len() {
+                    self.flows.skip_rounds(&self.old, quantum);
+                    *passed = 0;
+                }
+                continue;
+            }
+            if !flow.list.is_empty() {
+                return Some(at);
+            }
+            if decide {
+                flow.state.found_empty();
+            }
+            self.leave(now, at);
+        }
+    }
+
+    /// The flow whose turn it is has no packets. A new flow moves to the end of the old ones before
+    /// it can be new again; otherwise flows that send one packet at a time would starve the old
+    /// ones.
+    fn leave(&mut self, now: Nanos, at: u32) {
+        if self.new.is_empty() {
+            self.flows.shift(&mut self.old);
+        } else {
+            self.flows.shift(&mut self.new);
+            if !self.old.is_empty() {
+                self.flows.append(&mut self.old, at);
+                return;
+            }
+        }
+        self.retire(now, at);
     }
 
     /// The packet that a flow sends: with `decide` the one that its CoDel chooses, otherwise its
@@ -172,7 +278,7 @@ impl FlowScheduler for FqCodel {
         &self.flows
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, now: Nanos, packet: &Packet, hash: &Hash, store: &mut Store<'_>) {
         self.largest = self.largest.max(packet.len);
         let bucket = hash.bucket(packet.flow, self.words.flows);
@@ -188,61 +294,24 @@ impl FlowScheduler for FqCodel {
                 if self.resting > 0 {
                     self.sweep(now);
                 }
-                let at = self.flows.open(bucket);
-                self.begin(at);
-                at
+                self.open(bucket)
             }
         };
         self.flows.push(at, packet, store);
     }
 
-    /// The rounds (RFC 8290, 4.2). A flow that has sent a packet of several quanta is passed in as
-    /// many rounds. After a round in which nobody sent, the further ones are gone through at once,
-    /// so one departure passes each flow a few times at most, however small the quantum is.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         let mut passed = 0;
-        loop {
-            let (at, new) = match self.new.first() {
-                Some(at) => (at, true),
-                None => (self.old.first()?, false),
-            };
-            let alone = self.new.len() + self.old.len() == 1;
-            let flow = self.flows.get_mut(at);
-            if flow.deficit <= 0 {
-                let quantum = self.words.quantum as u32;
-                // A flow that is alone gets the credit of all rounds that it needs at once.
-                let rounds = if alone { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
-                flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
-                self.flows.shift(if new { &mut self.new } else { &mut self.old });
-                self.flows.append(&mut self.old, at);
-                passed += 1;
-                if !alone && self.new.is_empty() && passed >= self.old.len() {
-                    self.flows.skip_rounds(&self.old, quantum);
-                    passed = 0;
-                }
-                continue;
-            }
-            if flow.list.is_empty() {
-                if decide {
-                    flow.state.found_empty();
-                }
-            } else if let Some(packet) = self.depart(now, at, store, decide) {
-                return Some(packet);
-            }
-            // The flow is empty. A new flow moves to the end of the old ones before it can be new
-            // again; otherwise flows that send one packet at a time would starve the old ones.
-            if new {
-                self.flows.shift(&mut self.new);
-                if !self.old.is_empty() {
-                    self.flows.append(&mut self.old, at);
-                    continue;
-                }
-            } else {
-                self.flows.shift(&mut self.old);
-            }
-            self.retire(now, at);
+        if decide && let Some(packet) = self.depart_quickly(now, store, &mut passed) {
+            return Some(packet);
         }
+        self.next_any(now, store, decide, passed)
+    }
+
+    fn rest_all(&mut self, now: Nanos, _: &mut Store<'_>) {
+        let sends = self.turn(now, true, &mut 0);
+        debug_assert!(sends.is_none());
     }
 
     /// Drops from the head of the fattest flow: half of its packets, at most [`Words::batch`] (RFC
@@ -272,8 +341,11 @@ impl FlowScheduler for FqCodel {
         Ok(self.words.flows != before)
     }
 
+    #[inline(always)]
     fn peek(&self) -> u32 {
-        self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu)
+        let first = self.new.first().or(self.old.first());
+        let known = first.and_then(|at| self.flows.ready(at));
+        known.unwrap_or_else(|| self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu))
     }
 
     fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {

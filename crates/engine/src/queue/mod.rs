@@ -203,6 +203,14 @@ pub trait Queue: Send + Sync {
     /// leave first.
     fn peek(&self) -> Option<u32>;
 
+    /// [`dequeue`](Queue::dequeue), and then [`peek`](Queue::peek), in one call: that is what a
+    /// departure needs. The body is compiled anew for each queue, so both are called directly.
+    #[inline]
+    fn dequeue_and_peek(&mut self, now: Nanos, store: &mut Store<'_>) -> (Option<Taken>, Option<u32>) {
+        let taken = self.dequeue(now, store);
+        (taken, self.peek())
+    }
+
     /// Packets held, and their own bytes. The engine asks only after a change or drops; otherwise
     /// it counts itself.
     fn backlog(&self) -> (u32, u32);

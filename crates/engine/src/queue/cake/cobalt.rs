@@ -37,6 +37,21 @@ pub struct Cobalt {
 }
 
 impl Cobalt {
+    /// Whether [`drops`](Cobalt::drops) lets a packet that arrived at this time pass, draws no
+    /// random number, and does nothing else but [`in_time`](Cobalt::in_time). It is so for most
+    /// packets.
+    #[inline]
+    pub fn passes(&self, parameters: &Parameters, now: Nanos, arrived: Nanos) -> bool {
+        self.at_rest() && now.saturating_sub(arrived) <= parameters.target
+    }
+
+    /// A packet leaves that has not waited for longer than the target, and the state is at rest.
+    #[inline]
+    pub fn in_time(&mut self, parameters: &Parameters, now: Nanos) {
+        self.dropping = false;
+        self.drop_next = now.saturating_add(parameters.interval);
+    }
+
     /// Whether a packet that leaves is to be dropped. CoDel marks it instead, if it can.
     pub fn drops(
         &mut self,
@@ -111,8 +126,9 @@ impl Cobalt {
     }
 
     /// True if its state cannot change a later decision.
+    #[inline]
     pub fn at_rest(&self) -> bool {
-        self.count == 0 && self.probability == 0
+        self.count | self.probability == 0
     }
 
     /// True if BLUE's probability is above 0.

@@ -18,6 +18,7 @@
 //! is freed when the state has decayed to nothing.
 
 mod cobalt;
+mod departures;
 mod hosts;
 mod rounds;
 mod words;
@@ -129,9 +130,19 @@ struct Cake {
 impl Cake {
     /// The flow of a packet, in the place that its hash names or in one of the other seven of the
     /// set. If other flows have all eight, it shares the first.
+    #[inline]
     fn find(&mut self, packet: &Packet, hash: &Hash) -> u32 {
         let tag = self.words.tag(packet);
         let place = hash.bucket(tag, self.words.queues);
+        match self.flows.find(place) {
+            Some(at) if self.flows.get(at).state.tag == tag => at,
+            _ => self.find_in_set(packet, tag, place),
+        }
+    }
+
+    /// [`find`](Cake::find) for a flow that may not be in its own place.
+    #[inline(never)]
+    fn find_in_set(&mut self, packet: &Packet, tag: u32, place: u32) -> u32 {
         let (own, set) = (place % WAYS, place - place % WAYS);
         let mut free = None;
         for nth in 0..WAYS {
@@ -180,6 +191,28 @@ impl Cake {
         source.max(destination).max(1)
     }
 
+    /// A flow that has no packets gets one: it joins the rounds, or is bulk from now on.
+    #[inline(never)]
+    fn wake(&mut self, now: Nanos, at: u32) {
+        match self.flows.get(at).state.set {
+            Set::Resting => {
+                self.resting -= 1;
+                self.sparse += 1;
+                let part = (self.words.quantum / self.load(at)).max(1);
+                let flow = self.flows.get_mut(at);
+                flow.state.cobalt.decay(&self.words.parameters, now);
+                flow.state.set = Set::Sparse;
+                flow.deficit = part as i32;
+                self.flows.append(&mut self.new, at);
+            }
+            Set::SparseWait => {
+                self.sparse -= 1;
+                self.becomes_bulk(at);
+            }
+            Set::Sparse | Set::Bulk => {}
+        }
+    }
+
     fn becomes_bulk(&mut self, at: u32) {
         let state = &mut self.flows.get_mut(at).state;
         state.set = Set::Bulk;
@@ -223,40 +256,6 @@ impl Cake {
             }
         }
     }
-
-    /// Puts a flow that has used up its credit into the round in which it has credit again.
-    fn next_round(&mut self, at: u32) {
-        let flow = self.flows.get(at);
-        if flow.state.set == Set::Sparse {
-            if flow.list.is_empty() {
-                // It still counts as sparse.
-                self.flows.get_mut(at).state.set = Set::SparseWait;
-            } else {
-                self.sparse -= 1;
-                self.becomes_bulk(at);
-            }
-        }
-        let load = self.load(at);
-        let missing = 1 - i64::from(self.flows.get(at).deficit);
-        // Each round gives quantum/load. The sum is rounded up or down at random, so that its mean
-        // is exact.
-        let quantum = u64::from(self.words.quantum);
-        let rounds = (missing.max(1).unsigned_abs() * u64::from(load)).div_ceil(quantum).clamp(1, Rounds::MOST);
-        let (whole, rest) = (rounds * quantum / u64::from(load), rounds * quantum % u64::from(load));
-        let drawn = rest > 0 && self.random.bits() % u64::from(load) < rest;
-        let part = i32::try_from(whole + u64::from(drawn)).unwrap_or(i32::MAX);
-        let flow = self.flows.get_mut(at);
-        flow.deficit = flow.deficit.saturating_add(part);
-        self.old.append(&mut self.flows, at, rounds);
-    }
-
-    fn shift(&mut self, new: bool) {
-        if new {
-            self.flows.shift(&mut self.new);
-        } else {
-            self.old.shift(&mut self.flows);
-        }
-    }
 }
 
 impl FlowScheduler for Cake {
@@ -286,65 +285,28 @@ impl FlowScheduler for Cake {
         &self.flows
     }
 
+    #[inline(always)]
     fn put(&mut self, now: Nanos, packet: &Packet, hash: &Hash, store: &mut Store<'_>) {
         if self.resting > 0 {
             self.sweep(now);
         }
         let at = self.find(packet, hash);
-        match self.flows.get(at).state.set {
-            Set::Resting => {
-                self.resting -= 1;
-                self.sparse += 1;
-                let part = (self.words.quantum / self.load(at)).max(1);
-                let flow = self.flows.get_mut(at);
-                flow.state.cobalt.decay(&self.words.parameters, now);
-                flow.state.set = Set::Sparse;
-                flow.deficit = part as i32;
-                self.flows.append(&mut self.new, at);
-            }
-            Set::SparseWait => {
-                self.sparse -= 1;
-                self.becomes_bulk(at);
-            }
-            Set::Sparse | Set::Bulk => {}
+        if !matches!(self.flows.get(at).state.set, Set::Sparse | Set::Bulk) {
+            self.wake(now, at);
         }
         self.flows.push(at, packet, store);
     }
 
+    #[inline(always)]
     fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
-        loop {
-            let (at, new) = match self.new.first() {
-                Some(at) => (at, true),
-                None => (self.old.first()?, false),
-            };
-            if self.flows.get(at).deficit <= 0 {
-                self.shift(new);
-                self.next_round(at);
-                continue;
-            }
-            if self.flows.packets() >= PREFETCH_FROM {
-                self.flows.prefetch_next(at, store);
-            }
-            while let Some(packet) = self.flows.pop(at, store) {
-                let flow = self.flows.get_mut(at);
-                // The last packet of a flow may be marked, but is not dropped.
-                if decide
-                    && flow.state.cobalt.drops(&self.words.parameters, now, &packet, store, &mut self.random)
-                    && !flow.list.is_empty()
-                {
-                    store.lose(packet, DropReason::Early);
-                    continue;
-                }
-                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
-                if flow.deficit <= 0 {
-                    // The next call computes this flow's next round, from its hosts.
-                    self.hosts.fetch(flow.state.hosts);
-                }
-                return Some(packet);
-            }
-            self.shift(new);
-            self.rest(now, at);
+        if decide && let Some(packet) = self.depart_quickly(now, store) {
+            return Some(packet);
         }
+        self.next_any(now, store, decide)
+    }
+
+    fn rest_all(&mut self, now: Nanos, store: &mut Store<'_>) {
+        self.next_any(now, store, true);
     }
 
     /// Drops one packet from the head of the fattest flow, and raises the probability of its BLUE.
@@ -374,9 +336,14 @@ impl FlowScheduler for Cake {
         Ok(moved)
     }
 
+    #[inline(always)]
     fn peek(&self) -> u32 {
-        let mtu = self.context.overhead.charge(self.context.mtu);
-        self.flows.guess(&[self.new, self.old.present()]).unwrap_or(mtu)
+        let first = self.new.first().or_else(|| self.old.present().first());
+        let known = first.and_then(|at| self.flows.ready(at));
+        known.unwrap_or_else(|| {
+            let guess = self.flows.guess(&[self.new, *self.old.present()]);
+            guess.unwrap_or_else(|| self.context.overhead.charge(self.context.mtu))
+        })
     }
 
     fn set_rate(&mut self, rate: Rate) {

@@ -10,7 +10,7 @@ const SPAN: u64 = 256;
 pub struct Rounds {
     /// The round that is served.
     now: u64,
-    rounds: Box<[Chain]>,
+    rounds: Box<[Chain; SPAN as usize]>,
     /// A bit for each round that has flows.
     occupied: [u64; SPAN as usize / 64],
 }
@@ -20,7 +20,7 @@ impl Rounds {
     pub const MOST: u64 = SPAN - 1;
 
     pub fn new() -> Rounds {
-        Rounds { now: 0, rounds: vec![Chain::NEW; SPAN as usize].into_boxed_slice(), occupied: [0; SPAN as usize / 64] }
+        Rounds { now: 0, rounds: Box::new([Chain::NEW; SPAN as usize]), occupied: [0; SPAN as usize / 64] }
     }
 
     /// Puts a flow at the end of a round, `after` rounds behind the present one.
@@ -31,11 +31,15 @@ impl Rounds {
     }
 
     /// The first flow of the present round or, if that is over, of the next round that has flows.
+    #[inline]
     pub fn first(&mut self) -> Option<u32> {
+        self.present().first().or_else(|| self.next_round())
+    }
+
+    /// The first flow of the next round that has flows, which is the present one from now on.
+    #[inline(never)]
+    fn next_round(&mut self) -> Option<u32> {
         let round = (self.now % SPAN) as usize;
-        if let Some(at) = self.rounds[round].first() {
-            return Some(at);
-        }
         // First the rest of this word of bits, then the other words, last the beginning of this
         // one.
         let (word, bit) = (round / 64, round % 64);
@@ -63,8 +67,9 @@ impl Rounds {
     }
 
     /// The present round.
-    pub fn present(&self) -> Chain {
-        self.rounds[(self.now % SPAN) as usize]
+    #[inline]
+    pub fn present(&self) -> &Chain {
+        &self.rounds[(self.now % SPAN) as usize]
     }
 
     pub fn memory(&self) -> usize {

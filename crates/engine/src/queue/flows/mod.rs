@@ -6,14 +6,16 @@
 //! lists by the size of their backlog ([`Rank`]).
 
 mod hash;
+mod ranks;
 #[cfg(test)]
 mod tests;
 
 pub(super) use hash::{Hash, NextSeed};
+pub(super) use ranks::{ByBytes, ByPackets, Rank};
 
 use std::marker::PhantomData;
 
-use super::{List, Queue, Store, Taken};
+use super::{List, Queue, Store};
 use crate::packet::{NIL, Packet};
 use crate::prefetch::prefetch;
 use crate::settings::{Kind, Limit, Word};
@@ -34,44 +36,6 @@ const NO_CHAIN: u32 = NIL - 1;
 
 /// The value of [`Flow::bucket`] for a flow without one.
 const NO_BUCKET: u32 = NIL - 1;
-
-/// The measure of how fat a flow is, rounded to a number of ranks.
-pub(super) trait Rank: Send {
-    /// The rank of a flow with this backlog: 0 if it is empty, else 1 to 127, greater for a fatter
-    /// one.
-    fn of(list: &List) -> usize;
-}
-
-/// Ranks by bytes, four for each power of two: [`Flows::fattest`] holds more than 4/5 of the bytes
-/// of the flow that holds most.
-pub(super) struct ByBytes;
-
-impl Rank for ByBytes {
-    #[inline]
-    fn of(list: &List) -> usize {
-        let bytes = list.bytes();
-        if list.is_empty() {
-            return 0;
-        }
-        if bytes < 4 {
-            return 1 + bytes as usize;
-        }
-        let octave = bytes.ilog2();
-        // 4 to 7 bytes are octave 2, with the ranks 5 to 8. The highest octave is 31, with ranks up
-        // to 124.
-        (4 * octave + (bytes >> (octave - 2) & 3)) as usize - 3
-    }
-}
-
-/// Ranks by packets, exact up to 127 packets: no queue with these ranks lets a flow hold more.
-pub(super) struct ByPackets;
-
-impl Rank for ByPackets {
-    #[inline]
-    fn of(list: &List) -> usize {
-        list.packets().min(127) as usize
-    }
-}
 
 /// A flow's record: 40 bytes and the queue's state.
 pub(super) struct Flow<S> {
@@ -101,7 +65,7 @@ pub(super) struct Flows<S, R> {
     bytes: u32,
     /// The first flow of each rank, and a bit for each rank that has flows.
     ranks: [u32; 128],
-    occupied: u128,
+    occupied: [u64; 2],
     rank: PhantomData<R>,
 }
 
@@ -153,7 +117,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
             packets: 0,
             bytes: 0,
             ranks: [NIL; 128],
-            occupied: 0,
+            occupied: [0; 2],
             rank: PhantomData,
         }
     }
@@ -277,71 +241,6 @@ impl<S: Default, R: Rank> Flows<S, R> {
         limit.is_exceeded(self.packets, self.bytes)
     }
 
-    /// Calls `change`, which may add packets to a flow or take some out, and updates the totals and
-    /// the flow's rank.
-    #[inline]
-    pub fn update<T>(&mut self, at: u32, change: impl FnOnce(&mut Flow<S>) -> T) -> T {
-        let record = &mut self.records[at as usize];
-        let (before, packets, bytes) = (R::of(&record.list), record.list.packets(), record.list.bytes());
-        let answer = change(record);
-        let after = R::of(&record.list);
-        self.packets = self.packets - packets + record.list.packets();
-        self.bytes = self.bytes - bytes + record.list.bytes();
-        if before != after {
-            self.move_rank(at, before, after);
-        }
-        answer
-    }
-
-    #[inline]
-    pub fn push(&mut self, at: u32, packet: &Packet, store: &mut Store<'_>) {
-        self.update(at, |flow| store.push(&mut flow.list, packet));
-    }
-
-    #[inline]
-    pub fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Taken> {
-        self.update(at, |flow| store.pop(&mut flow.list))
-    }
-
-    /// The fattest flow, as far as [`Rank`] tells flows apart.
-    #[inline]
-    pub fn fattest(&self) -> Option<u32> {
-        (self.occupied != 0).then(|| self.ranks[self.occupied.ilog2() as usize])
-    }
-
-    /// Makes a flow the first of its rank, and so the one that [`fattest`](Flows::fattest) names
-    /// among those of its rank.
-    pub fn touch(&mut self, at: u32) {
-        let rank = R::of(&self.records[at as usize].list);
-        self.move_rank(at, rank, rank);
-    }
-
-    fn move_rank(&mut self, at: u32, before: usize, after: usize) {
-        let Flow { up, down, .. } = self.records[at as usize];
-        if before != 0 {
-            if up == NIL {
-                self.ranks[before] = down;
-                if down == NIL {
-                    self.occupied &= !(1 << before);
-                }
-            } else {
-                self.records[up as usize].down = down;
-            }
-            if down != NIL {
-                self.records[down as usize].up = up;
-            }
-        }
-        if after != 0 {
-            let first = std::mem::replace(&mut self.ranks[after], at);
-            if first != NIL {
-                self.records[first as usize].up = at;
-            }
-            self.occupied |= 1 << after;
-            let record = &mut self.records[at as usize];
-            (record.up, record.down) = (NIL, first);
-        }
-    }
-
     // ------------------------------------------------------------------ rounds
 
     /// Puts a flow at the end of a chain.
@@ -375,6 +274,17 @@ impl<S: Default, R: Rank> Flows<S, R> {
         chain.head = std::mem::replace(&mut self.records[at as usize].next, NO_CHAIN);
         chain.len -= 1;
         Some(at)
+    }
+
+    /// Moves the first flow of a chain of two or more to its end. Returns the one that is first
+    /// then.
+    #[inline]
+    pub fn rotate(&mut self, chain: &mut Chain) -> u32 {
+        let at = chain.head;
+        chain.head = std::mem::replace(&mut self.records[at as usize].next, NIL);
+        self.records[chain.tail as usize].next = at;
+        chain.tail = at;
+        chain.head
     }
 
     /// Whether a flow is in a chain.
@@ -418,9 +328,17 @@ impl<S: Default, R: Rank> Flows<S, R> {
         (next < NO_CHAIN).then_some(next)
     }
 
+    /// The charged length of a flow's first packet if the flow has packets and credit.
+    #[inline]
+    pub fn ready(&self, at: u32) -> Option<u32> {
+        let flow = self.get(at);
+        if flow.deficit > 0 { flow.list.peek() } else { None }
+    }
+
     /// A guess at the charged length of the packet that leaves next when these chains are served
     /// one after the other: that of the first flow with packets and credit. `None` if it is not
     /// among the first four flows.
+    #[inline(never)]
     pub fn guess(&self, chains: &[Chain]) -> Option<u32> {
         let mut looks = 0;
         for chain in chains {

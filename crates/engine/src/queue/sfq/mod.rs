@@ -14,13 +14,15 @@
 //! in order, and the work of a call is bounded by the packets of one queue.
 
 mod perturb;
+mod red;
+mod rounds;
 mod words;
 
 use perturb::Perturb;
 use words::{By, Words};
 
 use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST, NextSeed, QUANTUM, drain};
-use super::red::{Average, Verdict};
+use super::red::Average;
 use super::{Context, Entry, Form, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -204,7 +206,7 @@ impl Sfq {
     }
 
     /// Puts a packet at the end of its flow. With `front` a new flow is served next.
-    #[inline]
+    #[inline(always)]
     fn append(&mut self, at: u32, packet: &Packet, front: bool, store: &mut Store<'_>) {
         if self.flows.get(at).list.is_empty() {
             self.active += 1;
@@ -233,32 +235,6 @@ impl Sfq {
     /// Counts a flow that has just lost or sent a packet as inactive if it is empty.
     fn account(&mut self, at: u32) {
         self.active -= u32::from(self.flows.get(at).list.is_empty());
-    }
-
-    /// Asks a flow's RED about an arriving packet, and marks one if it says so. False if a packet
-    /// is to be dropped.
-    #[inline]
-    fn red(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> bool {
-        let Some(red) = &self.words.red else { return true };
-        let flow = self.flows.get_mut(at);
-        flow.state.0.sample(&red.ewma, flow.list.bytes());
-        let tally = &mut self.tally;
-        let (may_mark, marks, marks_head, drops) = match flow.state.0.judge(&red.thresholds, &mut self.random) {
-            Verdict::Pass => return true,
-            Verdict::Early => (red.ecn, &mut tally.prob_mark, &mut tally.prob_mark_head, &mut tally.prob_drop),
-            Verdict::Forced => {
-                (red.ecn && !red.harddrop, &mut tally.forced_mark, &mut tally.forced_mark_head, &mut tally.forced_drop)
-            }
-        };
-        if may_mark && self.words.headdrop && store.mark_first(&flow.list) {
-            *marks_head += 1;
-        } else if may_mark && store.mark(packet) {
-            *marks += 1;
-        } else {
-            *drops += 1;
-            return false;
-        }
-        true
     }
 
     /// Drops one packet of the longest flow.
@@ -291,45 +267,10 @@ impl Sfq {
     }
 
     /// Takes the first flow, which is empty, out of the ring and frees its record.
+    #[inline(never)]
     fn leave(&mut self) {
         if let Some(at) = self.flows.shift(&mut self.ring) {
             self.flows.close(at);
-        }
-    }
-
-    #[inline]
-    fn next(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        let mut passed = 0;
-        loop {
-            let at = self.ring.first()?;
-            let flow = self.flows.get_mut(at);
-            if flow.list.is_empty() {
-                // A change of the hash has moved its packets elsewhere.
-                self.leave();
-                continue;
-            }
-            if flow.deficit <= 0 {
-                let quantum = self.words.quantum as u32;
-                let alone = self.ring.len() == 1;
-                let rounds = if alone { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
-                flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
-                self.flows.shift(&mut self.ring);
-                self.flows.append(&mut self.ring, at);
-                passed += 1;
-                if !alone && passed >= self.ring.len() {
-                    self.flows.skip_rounds(&self.ring, quantum);
-                    passed = 0;
-                }
-                continue;
-            }
-            let packet = self.pop(at, store)?;
-            let flow = self.flows.get_mut(at);
-            if flow.list.is_empty() {
-                self.leave();
-            } else {
-                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
-            }
-            return Some(packet);
         }
     }
 }
@@ -349,38 +290,10 @@ impl Queue for Sfq {
             None if self.active >= self.words.flows => return Err(DropReason::QueueFull),
             None => self.flows.open(bucket),
         };
-        let passes = self.red(at, packet, store);
-        let flow = self.flows.get(at);
-        let deep = flow.list.packets() >= self.words.depth;
-        let long = self
-            .words
-            .red
-            .is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
-        if !passes || deep || long {
-            let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
-            if flow.list.is_empty() {
-                // The packet alone is more than the flow may hold.
-                if !self.flows.in_chain(at) {
-                    self.flows.close(at);
-                }
-                return Err(reason);
-            }
-            if !self.words.headdrop {
-                return Err(reason);
-            }
-            // The packet at the head is dropped in its place, so there are as many packets as
-            // before and no limit in packets is exceeded.
-            if let Some(head) = self.pop(at, store) {
-                store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
-            }
-        } else if !self.words.headdrop && self.limit == Limit::Packets(self.flows.packets()) {
-            // The queue is full. If this flow would be one of the longest, it loses its last
-            // packet: the arriving one.
-            let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
-            if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
-                self.flows.touch(at);
-                return Err(DropReason::QueueFull);
-            }
+        // Most packets come to a flow without a RED, neither deep nor in a full queue.
+        let full = self.limit == Limit::Packets(self.flows.packets());
+        if self.words.red.is_some() || full || self.flows.get(at).list.packets() >= self.words.depth {
+            self.judge(at, packet, store)?;
         }
         self.append(at, packet, self.words.front, store);
         while self.flows.over(self.limit) {
@@ -389,13 +302,17 @@ impl Queue for Sfq {
         Ok(())
     }
 
+    #[inline(always)]
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         self.perturb_if_due(now, store);
         self.next(store)
     }
 
+    #[inline(always)]
     fn peek(&self) -> Option<u32> {
-        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.ring]).unwrap_or(self.mtu))
+        let guess = || self.flows.guess(&[self.ring]).unwrap_or(self.mtu);
+        let known = || self.ring.first().and_then(|at| self.flows.ready(at));
+        (self.flows.packets() > 0).then(|| known().unwrap_or_else(guess))
     }
 
     fn backlog(&self) -> (u32, u32) {

@@ -91,6 +91,7 @@ impl Sfq {
         }
     }
 
+    #[inline(never)]
     fn perturb(&mut self, now: Nanos, period: Nanos, store: &mut Store<'_>) {
         let perturb = &mut self.perturb;
         if perturb.cursor < perturb.places {

@@ -65,30 +65,46 @@ pub enum Outcome {
     Default,
 }
 
-/// Tokens of whole bytes that come at a rate.
+/// Tokens of whole bytes that come at a rate: byte n comes n byte times after time 0.
 #[derive(Clone, Copy, Debug)]
 struct Source {
-    rate: u128,
-    /// The bytes that have come since time 0. At 400 Gbit/s they exceed 64 bits after 12 years.
-    come: u128,
+    rate: u64,
+    last: Nanos,
+    /// What has come of the next byte until `last`: bits times [`SECOND`], less than [`PER_BYTE`].
+    part: u64,
 }
+
+/// A byte, in bits times [`SECOND`].
+const PER_BYTE: u64 = 8 * SECOND;
 
 impl Source {
     fn new(rate: Rate, now: Nanos) -> Source {
-        let mut source = Source { rate: u128::from(rate.as_bit_s()), come: 0 };
-        source.come = source.until(now);
-        source
-    }
-
-    /// The bytes that have come by `now`: byte n comes n byte times after time 0.
-    fn until(&self, now: Nanos) -> u128 {
-        self.rate * u128::from(now) / (8 * u128::from(SECOND))
+        let rate = rate.as_bit_s();
+        // The remainder of a division by 64 bits has 64 bits.
+        let part = (u128::from(rate) * u128::from(now) % u128::from(PER_BYTE)) as u64;
+        Source { rate, last: now, part }
     }
 
     /// The bytes that have come since the last call.
+    #[inline]
     fn take(&mut self, now: Nanos) -> u64 {
-        let until = self.until(now).max(self.come);
-        u64::try_from(until - std::mem::replace(&mut self.come, until)).unwrap_or(u64::MAX)
+        let passed = now.saturating_sub(self.last);
+        self.last += passed;
+        let come = u128::from(self.rate) * u128::from(passed) + u128::from(self.part);
+        // A constant divides 64 bits by a multiplication.
+        match u64::try_from(come) {
+            Ok(come) => {
+                self.part = come % PER_BYTE;
+                come / PER_BYTE
+            }
+            Err(_) => self.take_many(come),
+        }
+    }
+
+    #[cold]
+    fn take_many(&mut self, come: u128) -> u64 {
+        self.part = (come % u128::from(PER_BYTE)) as u64;
+        u64::try_from(come / u128::from(PER_BYTE)).unwrap_or(u64::MAX)
     }
 }
 
@@ -171,55 +187,81 @@ impl Meter {
     /// Finds a packet's colour, counts the packet, carries out the colour's action on it, and says
     /// what becomes of it.
     pub fn apply(&mut self, now: Nanos, packet: &mut Packet) -> Outcome {
-        self.step(now, packet, precedence(packet.dscp))
+        self.step(now, packet, None)
     }
 
-    /// [`apply`](Meter::apply) to a packet that comes with this colour.
-    fn step(&mut self, now: Nanos, packet: &mut Packet, came: Colour) -> Outcome {
-        let (own, came) = (came, if self.spec.aware { came } else { Colour::Green });
+    /// [`apply`](Meter::apply) to a packet that comes with this colour; `None` stands for that of
+    /// its codepoint, which few meters look at.
+    fn step(&mut self, now: Nanos, packet: &mut Packet, own: Option<Colour>) -> Outcome {
+        let came = if self.spec.aware { own.unwrap_or_else(|| precedence(packet.dscp)) } else { Colour::Green };
         let colour = match self.spec.profile {
-            Profile::Tspec { least, largest, .. } => {
-                // A super-packet is what its segments are.
-                let (len, segments) = (u64::from(packet.len), u64::from(packet.segments.max(1)));
-                let fits = len.div_ceil(segments) <= largest;
-                if fits { self.colour(now, len.max(segments.saturating_mul(least)), came) } else { Colour::Red }
-            }
-            _ => self.colour(now, u64::from(packet.len), came),
+            // The usual ones first; the others are kept out of their way.
+            Profile::Bucket { cbs, .. } => self.within(now, u64::from(packet.len), cbs),
+            Profile::SingleRate { .. } | Profile::TwoRate { .. } => self.colour(now, u64::from(packet.len), came),
+            _ => self.other_colour(now, packet),
         };
         let (packets, bytes) = &mut self.counts[colour as usize];
         *packets += 1;
         *bytes += u64::from(packet.len);
         match self.spec.actions[colour as usize] {
-            Action::Pass => {}
-            Action::Dscp(dscp) => packet.dscp = dscp,
-            Action::Drop => return Outcome::Drop,
-            Action::Default => return Outcome::Default,
-            Action::Meter => {
-                if let Some(next) = &mut self.next[colour as usize] {
-                    // A bucket says nothing about colours.
-                    let keeps = matches!(self.spec.profile, Profile::Bucket { .. } | Profile::All);
-                    return next.step(now, packet, if keeps { own } else { colour });
-                }
+            Action::Pass => Outcome::Pass,
+            Action::Dscp(dscp) => {
+                packet.dscp = dscp;
+                Outcome::Pass
             }
+            Action::Drop => Outcome::Drop,
+            Action::Default => Outcome::Default,
+            Action::Meter => self.go_on(now, packet, own, colour),
         }
-        Outcome::Pass
     }
 
-    /// The colour of a packet of `len` bytes that arrived with the colour `came`; green in
-    /// colour-blind mode.
+    /// Gives a packet that came with the colour `own`, and has the colour `found`, to the meter of
+    /// that colour's packets. A call of its own: in one loop with [`step`](Meter::step) a packet of
+    /// a single meter would pay for the chain.
+    #[inline(never)]
+    fn go_on(&mut self, now: Nanos, packet: &mut Packet, own: Option<Colour>, found: Colour) -> Outcome {
+        let Some(next) = &mut self.next[found as usize] else { return Outcome::Pass };
+        // A bucket says nothing about colours.
+        let keeps = matches!(self.spec.profile, Profile::Bucket { .. } | Profile::All);
+        next.step(now, packet, if keeps { own } else { Some(found) })
+    }
+
+    /// The colour of a packet of `len` bytes by one bucket of `depth` bytes.
+    #[inline]
+    fn within(&mut self, now: Nanos, len: u64, depth: u64) -> Colour {
+        let [c, _] = &mut self.tokens;
+        *c = c.saturating_add(self.committed.take(now)).min(depth);
+        if *c < len {
+            return Colour::Red;
+        }
+        *c -= len;
+        Colour::Green
+    }
+
+    /// The colour of a packet by a meter for which neither [`within`](Meter::within) nor
+    /// [`colour`](Meter::colour) is called directly.
+    #[inline(never)]
+    fn other_colour(&mut self, now: Nanos, packet: &Packet) -> Colour {
+        match self.spec.profile {
+            Profile::Tspec { bytes, least, largest, .. } => {
+                // A super-packet is what its segments are.
+                let (len, segments) = (u64::from(packet.len), u64::from(packet.segments.max(1)));
+                let fits = len.div_ceil(segments) <= largest;
+                if fits { self.within(now, len.max(segments.saturating_mul(least)), bytes) } else { Colour::Red }
+            }
+            _ => {
+                let window = self.window.as_mut();
+                window.map_or(Colour::Green, |window| window.colour(now, u64::from(packet.len)))
+            }
+        }
+    }
+
+    /// The colour of a packet of `len` bytes that arrived with the colour `came`, green in
+    /// colour-blind mode, by two buckets.
+    #[inline]
     fn colour(&mut self, now: Nanos, len: u64, came: Colour) -> Colour {
         let [c, e] = &mut self.tokens;
         match self.spec.profile {
-            Profile::All => Colour::Green,
-            Profile::Window { .. } => self.window.as_mut().map_or(Colour::Green, |window| window.colour(now, len)),
-            Profile::Bucket { cbs, .. } | Profile::Tspec { bytes: cbs, .. } => {
-                *c = c.saturating_add(self.committed.take(now)).min(cbs);
-                if *c >= len {
-                    *c -= len;
-                    return Colour::Green;
-                }
-                Colour::Red
-            }
             // RFC 2697, section 3.
             Profile::SingleRate { cbs, ebs, .. } => {
                 let come = self.committed.take(now);
@@ -250,12 +292,14 @@ impl Meter {
                 *c -= len;
                 Colour::Green
             }
+            _ => Colour::Green,
         }
     }
 }
 
 /// The colour of an AF codepoint (RFC 2597, section 6): the class, 1 to 4, in the first three bits,
 /// the drop precedence in the next two.
+#[inline(never)]
 fn precedence(dscp: u8) -> Colour {
     match (dscp >> 3, dscp & 7) {
         (1..=4, 4) => Colour::Yellow,
