@@ -2,9 +2,11 @@
 //! anywhere, keep the results, gather them.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use altq_sweep::driver::Hand;
 use altq_sweep::gather::{Format, gather, missing};
 use altq_sweep::grid::Axis;
 use altq_sweep::plan::{Plan, Request, Shard, Task};
@@ -279,4 +281,22 @@ fn what_is_asked_for_and_not_there_is_said() {
     assert_eq!(lines("steady").unwrap().points.len(), 4);
     let unknown = format!("{}: it has no column \"stead\"; columns: random, steady", path.display());
     assert_eq!(lines("stead").unwrap_err().to_string(), unknown);
+}
+
+/// A worker that is not ready yet when all is to end is killed, and not started again.
+#[test]
+fn what_is_stopped_at_its_start_starts_nothing_more() {
+    let folder = Folder::new("stopped");
+    let plan = Plan::new(Request { samples: 2, ..folder.request() }).unwrap();
+    let starts = AtomicU32::new(0);
+    let worker = || {
+        starts.fetch_add(1, Ordering::Relaxed);
+        let mut command = Command::new("sleep");
+        command.arg("100");
+        command
+    };
+    let stopped = &mut || starts.load(Ordering::Relaxed) > 0;
+    let done = Hand::new(Job::of(&plan)).run(&plan.runs_of(&plan.tasks()[0]), None, &worker, stopped);
+    assert!(matches!(done, Err(SweepError::Stopped)));
+    assert_eq!(starts.load(Ordering::Relaxed), 1);
 }

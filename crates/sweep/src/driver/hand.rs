@@ -75,9 +75,9 @@ impl Hand {
             let (ends, over) = (&ends, &over);
             let watcher = thread::current();
             let doing = scope.spawn(move || {
-                let ask = Ask { job, timeout, worker };
+                let ask = Ask { job, timeout, worker, ends };
                 let mut lines = Lines::default();
-                let done = lane.run(talk, &ask, runs, ends, &mut lines);
+                let done = lane.run(talk, &ask, runs, &mut lines);
                 over.store(true, Ordering::Release);
                 watcher.unpark();
                 done.map(|done| done.then_some(lines.0))

@@ -48,6 +48,8 @@ pub(super) struct Ask<'a> {
     pub(super) timeout: Option<Duration>,
     /// The command of a worker.
     pub(super) worker: &'a (dyn Fn() -> Command + Sync),
+    /// True once all is to end: then no worker is started.
+    pub(super) ends: &'a AtomicBool,
 }
 
 /// The two ends of the worker's pipes.
@@ -131,7 +133,6 @@ impl Lane {
         talk: &mut Option<Talk>,
         ask: &Ask<'_>,
         all: &[Runs],
-        ends: &AtomicBool,
         sink: &mut dyn Sink,
     ) -> Result<bool, SweepError> {
         for runs in all {
@@ -146,7 +147,7 @@ impl Lane {
                 if answered > 0 {
                     (at, deaths, delays) = (at + answered, 0, 0);
                 }
-                if ends.load(Ordering::Relaxed) || lock(&self.state).in_vain {
+                if ask.ends.load(Ordering::Relaxed) || lock(&self.state).in_vain {
                     return Ok(false);
                 }
                 let Some(end) = ended else { continue };
@@ -180,7 +181,7 @@ impl Lane {
         sink: &mut dyn Sink,
     ) -> Result<(u32, Option<End>), SweepError> {
         if kept.is_none() {
-            *kept = Some(self.start(ask)?);
+            *kept = self.start(ask)?;
         }
         let Some(talk) = kept else { return Ok((0, None)) };
         let asked = send(&mut talk.to, runs);
@@ -205,14 +206,18 @@ impl Lane {
         Ok((answered, Some(self.bury())))
     }
 
-    /// Starts a worker that is ready for runs.
-    fn start(&self, ask: &Ask<'_>) -> Result<Talk, SweepError> {
+    /// Starts a worker that is ready for runs. None if all is to end: a worker that was killed for
+    /// that is not started again.
+    fn start(&self, ask: &Ask<'_>) -> Result<Option<Talk>, SweepError> {
         let mut last = None;
         for _ in 0..STARTS {
+            if ask.ends.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             let mut talk = self.start_once(ask)?;
             let mut line = String::new();
             if talk.from.read_line(&mut line).is_ok() && line == READY {
-                return Ok(talk);
+                return Ok(Some(talk));
             }
             drop(talk);
             last = Some(self.bury());

@@ -137,7 +137,7 @@ impl Work<'_> {
 
     /// Does tasks until there is none left.
     fn lane(&self, lane: &Lane, talk: &mut Option<Talk>, ends: &AtomicBool) -> Result<(), SweepError> {
-        let ask = Ask { job: self.job, timeout: self.options.timeout, worker: self.options.worker };
+        let ask = Ask { job: self.job, timeout: self.options.timeout, worker: self.options.worker, ends };
         loop {
             let Some(at) = self.left.next().filter(|_| !ends.load(Ordering::Relaxed)) else { return Ok(()) };
             let Some(task) = self.left.task(at) else { return Ok(()) };
@@ -147,7 +147,7 @@ impl Work<'_> {
             }
             lane.begin(at);
             let mut sink = Counted { outcomes: Outcomes::default(), progress: self.options.progress };
-            let done = lane.run(talk, &ask, &self.plan.runs_of(task), ends, &mut sink)?;
+            let done = lane.run(talk, &ask, &self.plan.runs_of(task), &mut sink)?;
             lane.end();
             let outcomes = sink.outcomes.all;
             // What was not run is not waited for either.
