@@ -59,6 +59,13 @@ impl World<'_> {
 
     /// Lets a host handle a packet: the host delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Handled {
+        self.handle_inline(now, packet)
+    }
+
+    /// The same, as part of the loop over events: most of these are arrivals at hosts that send the
+    /// packet on through a plain FIFO.
+    #[inline(always)]
+    pub(super) fn handle_inline(&mut self, now: Nanos, packet: u32) -> Handled {
         let travelling = &mut self.packets[packet as usize];
         match self.hops[travelling.hop as usize] {
             NO_PORT => self.delivered(now, packet),
@@ -109,7 +116,7 @@ impl World<'_> {
     }
 
     /// Puts a packet into a port. True if it was dropped there at once.
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let port = &mut self.ports[at];
         let Some(fifo) = &mut port.fifo else { return self.enter_engine(now, at, packet) };
@@ -118,8 +125,7 @@ impl World<'_> {
         if port.tunnel.is_some() && self.streams[travelling.stream as usize].ends[0].key.family == 6 {
             len += Tunnel::HEADER * u32::from(travelling.segments);
         }
-        let packet_on_wire = Packet { wire: len, segments: travelling.segments, ..Packet::new(packet, len) };
-        let charged = port.wire.bytes(&packet_on_wire);
+        let charged = port.wire.bytes_of(len, travelling.segments);
         match fifo.take(now, len, charged, &mut port.wire) {
             Fate::Leaves(end) => {
                 self.launch(end, at, packet);
@@ -134,6 +140,7 @@ impl World<'_> {
     }
 
     /// The part of [`enter`](World::enter) that is about a port with an engine.
+    #[inline(never)]
     fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let travelling = &self.packets[packet as usize];
         let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
@@ -202,7 +209,7 @@ impl World<'_> {
     }
 
     /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
-    #[inline]
+    #[inline(always)]
     fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
         let port = &mut self.ports[at];
         match port.flight.launch(end) {
@@ -244,6 +251,7 @@ impl World<'_> {
     }
 
     /// Counts a packet that a queue dropped for its flow, and frees its slot.
+    #[inline(never)]
     fn flow_dropped(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use altq_engine::units::Nanos;
 
-use super::lines::Lines;
+use super::lines::{First, Lines};
 
 /// The order of events at one instant (docs/reference/published-models.md 1: transmission complete,
 /// timers, arrivals).
@@ -42,14 +42,21 @@ pub enum Event {
     Open(u32),
     /// An end of a stream is woken. The number is twice the stream's index, plus 1 for the far end.
     Wake(u32),
-    /// The first packet in this port's line arrives at the far end.
-    Arrive(u32),
     /// This packet arrives at the far end of a link that does not keep the order of packets.
     ArriveUnordered(u32),
     /// The host at which this packet has arrived handles it.
     Handle(u32),
     /// The controller of this adaptive link is asked.
     Adapt(u32),
+}
+
+/// What is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The first packet in this port's line arrives at the far end.
+    Arrival(u32),
+    /// Anything else.
+    Event(Event),
 }
 
 /// The rank in the upper two bits, the number below: so comparing two words is enough.
@@ -152,32 +159,41 @@ impl Events {
     /// taken before. The line must have no event.
     #[inline]
     pub fn push_first(&mut self, line: u32, port: u32, time: Nanos, number: u64) {
-        self.lines.set(line, port, time, order(Rank::Arrival, number));
+        self.lines.set(First::new(line, port, time, order(Rank::Arrival, number)));
     }
 
-    /// Takes the next event.
-    #[inline]
-    pub fn pop(&mut self) -> Option<(Nanos, Event)> {
-        if std::mem::take(&mut self.first_is_taken) {
+    /// The time of the next event, and which kind it is. It must be taken before the next one is
+    /// asked for: with [`take_arrival`](Events::take_arrival) or [`take`](Events::take).
+    #[inline(always)]
+    pub fn next(&mut self) -> Option<(Nanos, Next)> {
+        if self.first_is_taken {
+            self.first_is_taken = false;
             self.heap.pop();
         }
-        let next = match (self.lines.first(), self.heap.peek()) {
-            (Some(line), Some(other)) if other.key() < line.key() => {
-                self.first_is_taken = true;
-                (other.time, other.event)
-            }
-            (Some(line), _) => {
-                self.lines.take_first();
-                (line.time, Event::Arrive(line.port))
-            }
-            (None, other) => {
-                let other = other?;
-                self.first_is_taken = true;
-                (other.time, other.event)
-            }
-        };
+        let line = self.lines.first();
+        match self.heap.peek() {
+            Some(other) if other.key() < line.key() => Some((other.time, Next::Event(other.event))),
+            _ if line.is_some() => Some((line.time, Next::Arrival(line.port))),
+            _ => None,
+        }
+    }
+
+    /// Takes the arrival that is next. `following`: the time and the number of that of the packet
+    /// behind it in the port's line, if there is one.
+    #[inline(always)]
+    pub fn take_arrival(&mut self, following: Option<(Nanos, u64)>) {
         self.taken += 1;
-        Some(next)
+        match following {
+            Some((time, number)) => self.lines.replace_first(time, order(Rank::Arrival, number)),
+            None => self.lines.take_first(),
+        }
+    }
+
+    /// Takes the event that is next.
+    #[inline]
+    pub fn take(&mut self) {
+        self.taken += 1;
+        self.first_is_taken = true;
     }
 
     /// Number of events that were taken.
@@ -192,6 +208,16 @@ mod tests {
 
     use super::*;
 
+    /// Takes the next event. No packet follows in its line.
+    fn pop(events: &mut Events) -> Option<(Nanos, Next)> {
+        let next = events.next()?;
+        match next.1 {
+            Next::Arrival(_) => events.take_arrival(None),
+            Next::Event(_) => events.take(),
+        }
+        Some(next)
+    }
+
     #[test]
     fn events_come_in_order_however_they_are_added() {
         let mut random = Random::new(5, 0);
@@ -202,22 +228,22 @@ mod tests {
             match random.below(9) {
                 0..3 => {
                     events.push(time, Rank::Arrival, Event::Handle(n));
-                    waiting.push((time, n, Event::Handle(n)));
+                    waiting.push((time, n, Next::Event(Event::Handle(n))));
                 }
                 3..5 => {
                     // A line of packets has one event at most.
                     let port = random.below(5);
-                    if waiting.iter().all(|(.., event)| *event != Event::Arrive(port)) {
+                    if waiting.iter().all(|(.., event)| *event != Next::Arrival(port)) {
                         let line = *lines[port as usize].get_or_insert_with(|| events.add_line());
                         let number = events.number();
                         events.push_first(line, port, time, number);
-                        waiting.push((time, n, Event::Arrive(port)));
+                        waiting.push((time, n, Next::Arrival(port)));
                     }
                 }
                 _ => {
                     waiting.sort_unstable_by_key(|(time, n, _)| (*time, *n));
                     let first = (!waiting.is_empty()).then(|| waiting.remove(0));
-                    assert_eq!(events.pop(), first.map(|(time, _, event)| (time, event)));
+                    assert_eq!(pop(&mut events), first.map(|(time, _, event)| (time, event)));
                 }
             }
         }
@@ -235,21 +261,22 @@ mod tests {
             (u64::MAX, Rank::Complete, 5),
             (7, Rank::Change, 6),
         ] {
-            events.push(time, rank, Event::Arrive(n));
+            events.push(time, rank, Event::Wake(n));
         }
-        let order: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut events)).collect();
         let expected = [(5, 2), (7, 1), (7, 4), (7, 3), (7, 6), (7, 0), (u64::MAX, 5)];
-        assert_eq!(order, expected.map(|(time, n)| (time, Event::Arrive(n))));
+        assert_eq!(order, expected.map(|(time, n)| (time, Next::Event(Event::Wake(n)))));
         assert_eq!(events.taken(), 7);
         // A number taken early keeps its place.
         let (early, line) = (events.number(), events.add_line());
         events.push(3, Rank::Arrival, Event::Handle(1));
         events.push_first(line, 2, 3, early);
-        assert_eq!(events.pop(), Some((3, Event::Arrive(2))));
+        assert_eq!(pop(&mut events), Some((3, Next::Arrival(2))));
         // One that is added after another was taken comes in its turn.
         events.push_first(line, 2, 4, early);
-        assert_eq!([events.pop(), events.pop()], [Some((3, Event::Handle(1))), Some((4, Event::Arrive(2)))]);
-        assert_eq!((events.pop(), events.taken()), (None, 10));
+        let next = [pop(&mut events), pop(&mut events)];
+        assert_eq!(next, [Some((3, Next::Event(Event::Handle(1)))), Some((4, Next::Arrival(2)))]);
+        assert_eq!((pop(&mut events), events.taken()), (None, 10));
         assert_eq!(size_of::<Entry>(), 24);
     }
 }

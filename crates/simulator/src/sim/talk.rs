@@ -366,6 +366,7 @@ impl World<'_> {
     }
 
     /// Handles a packet that has arrived at its destination.
+    #[inline(never)]
     pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Handled {
         self.gone(now, packet);
         let travelling = &self.packets[packet as usize];

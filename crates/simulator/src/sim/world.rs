@@ -23,7 +23,7 @@ use altq_engine::units::{Nanos, Rate};
 use super::adapt::Adapting;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
-use super::events::{Event, Events, Rank};
+use super::events::{Event, Events, Next, Rank};
 use super::limits::{Guard, Limits};
 use super::port::{Port, Surroundings};
 use super::routes::Routes;
@@ -315,42 +315,27 @@ impl<'a> World<'a> {
         let mut guard = Guard::begin(limits, self.case.duration)?;
         self.recorder = recorder;
         let (mut told, step) = (0, (self.case.duration / 1000).max(1));
-        while let Some((now, event)) = self.events.pop() {
+        // When the next segment begins, or progress is to be told: one comparison for each event.
+        let mut due = 0;
+        while let Some((now, next)) = self.events.next() {
             guard.count(now)?;
-            if now >= self.segment_ends {
-                self.segment = self.segments.find(now, self.segment);
-                self.segment_ends = self.segments.end(self.segment);
+            if now >= due {
+                if now >= self.segment_ends {
+                    self.segment = self.segments.find(now, self.segment);
+                    self.segment_ends = self.segments.end(self.segment);
+                }
+                if now - told >= step {
+                    self.progress.iter().for_each(|progress| progress.add(now - told));
+                    told = now;
+                }
+                due = told.saturating_add(step).min(self.segment_ends);
             }
-            if now - told >= step {
-                self.progress.iter().for_each(|progress| progress.add(now - told));
-                told = now;
-            }
-            match event {
-                Event::Arrive(port) => self.arrive_first_in_line(now, port as usize)?,
-                Event::Complete(port) => self.complete(now, port as usize)?,
-                Event::Timer(port) => {
-                    if self.ports[port as usize].wakeup == Some(now) {
-                        self.ports[port as usize].wakeup = None;
-                        self.run_scheduler(now, port as usize)?;
-                    }
+            match next {
+                Next::Arrival(port) => self.arrive_first_in_line(now, port as usize)?,
+                Next::Event(event) => {
+                    self.events.take();
+                    self.happen(now, event)?;
                 }
-                Event::Medium(medium) => self.medium(now, medium as usize)?,
-                Event::Change(at) => {
-                    self.change(now, at as usize)?;
-                    for port in 0..self.ports.len() {
-                        self.run_scheduler(now, port)?;
-                    }
-                }
-                Event::Start(flow) => self.start(now, flow as usize)?,
-                Event::Stop(flow) => self.stop(now, flow as usize)?,
-                Event::Open(flow) => self.open(now, flow as usize)?,
-                Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
-                Event::ArriveUnordered(packet) => {
-                    let last = self.packets[packet as usize].hop as usize - 1;
-                    self.arrive(now, self.hops[last] as usize, packet)?
-                }
-                Event::Handle(packet) => self.handle(now, packet)?,
-                Event::Adapt(link) => self.ask_again(now, link as usize)?,
             }
         }
         self.progress.iter().for_each(|progress| progress.add(self.case.duration - told));
@@ -360,26 +345,57 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Lets the first packet of a port's line arrive, and adds the event of the next one.
-    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Handled {
-        let port = &mut self.ports[at];
-        let Some((_, _, packet)) = port.line.pop_front() else { return Ok(()) };
-        if let (Some((time, number, _)), Some(line)) = (port.line.front(), port.numbered) {
-            self.events.push_first(line, at as u32, *time, *number);
-        }
-        self.arrive(now, at, packet)
-    }
-
-    /// Lets a packet arrive at the host behind a port, which handles it after the host's delay.
-    #[inline]
-    fn arrive(&mut self, now: Nanos, at: usize, packet: u32) -> Handled {
-        match self.ports[at].handling {
-            0 => self.handle(now, packet),
-            delay => {
-                self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet));
+    /// Handles an event that is not the arrival of the first packet in a line.
+    #[inline(always)]
+    fn happen(&mut self, now: Nanos, event: Event) -> Handled {
+        match event {
+            Event::Complete(port) => self.complete(now, port as usize),
+            Event::Timer(port) => {
+                if self.ports[port as usize].wakeup == Some(now) {
+                    self.ports[port as usize].wakeup = None;
+                    self.run_scheduler(now, port as usize)?;
+                }
                 Ok(())
             }
+            Event::Medium(medium) => self.medium(now, medium as usize),
+            Event::Change(at) => {
+                self.change(now, at as usize)?;
+                (0..self.ports.len()).try_for_each(|port| self.run_scheduler(now, port))
+            }
+            Event::Start(flow) => self.start(now, flow as usize),
+            Event::Stop(flow) => self.stop(now, flow as usize),
+            Event::Open(flow) => self.open(now, flow as usize),
+            Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1),
+            Event::ArriveUnordered(packet) => {
+                let last = self.packets[packet as usize].hop as usize - 1;
+                match self.ports[self.hops[last] as usize].handling {
+                    0 => self.handle(now, packet),
+                    delay => self.handle_later(now, delay, packet),
+                }
+            }
+            Event::Handle(packet) => self.handle(now, packet),
+            Event::Adapt(link) => self.ask_again(now, link as usize),
         }
+    }
+
+    /// Lets the first packet of a port's line arrive at the host behind the port, which handles it
+    /// after the host's delay, and adds the event of the next packet.
+    #[inline(always)]
+    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Handled {
+        let port = &mut self.ports[at];
+        let first = port.line.pop_front();
+        self.events.take_arrival(port.line.front().map(|(time, number, _)| (*time, *number)));
+        match (first, port.handling) {
+            (Some((.., packet)), 0) => self.handle_inline(now, packet),
+            (Some((.., packet)), delay) => self.handle_later(now, delay, packet),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Lets a host handle a packet after its delay.
+    fn handle_later(&mut self, now: Nanos, delay: Nanos, packet: u32) -> Handled {
+        self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet));
+        Ok(())
     }
 
     /// How long the case runs.
