@@ -23,7 +23,7 @@ const IPV6: u8 = 41;
 
 impl World<'_> {
     /// Sends a packet from an end of a stream. True if the first port dropped it at once.
-    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Handled<bool> {
+    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: &Parcel) -> Handled<bool> {
         let stream = &self.streams[place];
         let (way, life, flow) = (stream.ends[end].way, stream.life, stream.flow as usize);
         // Built directly in its slot: copying a segment would take as long as the rest of this
@@ -205,7 +205,7 @@ impl World<'_> {
             self.collect_drops(at);
             return Ok(true);
         }
-        self.run_scheduler(now, at).map(|()| refused)
+        self.run_scheduler_inline(now, at).map(|()| refused)
     }
 
     /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
@@ -231,8 +231,8 @@ impl World<'_> {
         }
     }
 
-    /// Frees the slot of a packet that has arrived or is lost.
-    pub(super) fn gone(&mut self, now: Nanos, packet: u32) {
+    /// Frees the slot of a packet that is lost.
+    fn gone(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
             self.watches[self.streams[travelling.stream as usize].flow as usize].left(now);
@@ -273,6 +273,12 @@ impl World<'_> {
 
     /// Lets a port's engine send all that may leave now.
     pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Handled {
+        self.run_scheduler_inline(now, at)
+    }
+
+    /// The same, as part of what happens to every packet.
+    #[inline(always)]
+    fn run_scheduler_inline(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if port.fifo.is_some() {
             return Ok(());
@@ -331,6 +337,7 @@ impl World<'_> {
     }
 
     /// Sets the port's timer to `wakeup`, unless it is set to that time already.
+    #[inline(always)]
     fn set_timer(&mut self, at: usize, wakeup: Option<Nanos>) {
         let port = &mut self.ports[at];
         if wakeup != port.wakeup {
@@ -343,17 +350,24 @@ impl World<'_> {
 
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
+    #[inline(always)]
     fn fill(&mut self, now: Nanos, at: usize) -> Handled {
-        if self.ports[at].has_plain_wire() {
-            let wakeup = loop {
-                match self.ports[at].step_wire(now)? {
-                    Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
-                    Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
-                }
-            };
-            self.set_timer(at, wakeup);
-            return Ok(());
+        if !self.ports[at].has_plain_wire() {
+            return self.fill_others(now, at);
         }
+        let wakeup = loop {
+            match self.ports[at].step_wire(now)? {
+                Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
+                Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
+            }
+        };
+        self.set_timer(at, wakeup);
+        Ok(())
+    }
+
+    /// The part of [`fill`](World::fill) that is about rings and stations.
+    #[inline(never)]
+    fn fill_others(&mut self, now: Nanos, at: usize) -> Handled {
         let mut wakeup = None;
         for queue in 0..self.ports[at].queues() {
             let other = self.fill_queue(now, at, queue)?;
@@ -366,7 +380,6 @@ impl World<'_> {
 
     /// The part of [`fill`](World::fill) that is about one transmit queue of rings, or about a
     /// station. Returns the time for which the port's timer must be set.
-    #[inline]
     fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Handled<Option<Nanos>> {
         loop {
             match self.ports[at].step(now, queue)? {
@@ -378,6 +391,7 @@ impl World<'_> {
 
     /// Counts a packet that has left the engine. If the end of its transmission is known already,
     /// sets the events for that end and for its arrival.
+    #[inline(never)]
     fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Handled {
         self.count_departure(now, at, departure, taken.bytes)?;
         if let Some(end) = taken.end {
@@ -453,6 +467,7 @@ impl World<'_> {
     }
 
     /// Handles the end of a transmission of a port.
+    #[inline(always)]
     pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         match &mut port.rings {
@@ -464,11 +479,12 @@ impl World<'_> {
             }
             None => port.wire.complete(),
         }
-        self.run_scheduler(now, at)
+        self.run_scheduler_inline(now, at)
     }
 
     /// Counts a packet that a port's engine has handed over, and that takes `on_wire` bytes on the
     /// wire.
+    #[inline(always)]
     fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Handled {
         let packet = &departure.packet;
         let octet = &mut self.packets[packet.handle as usize].octet;

@@ -173,8 +173,10 @@ impl Events {
         let line = self.lines.first();
         match self.heap.peek() {
             Some(other) if other.key() < line.key() => Some((other.time, Next::Event(other.event))),
-            _ if line.is_some() => Some((line.time, Next::Arrival(line.port))),
-            _ => None,
+            // Some line has an event: the place of one without is behind all others.
+            Some(_) => Some((line.time, Next::Arrival(line.port()))),
+            None if line.is_some() => Some((line.time, Next::Arrival(line.port()))),
+            None => None,
         }
     }
 

@@ -15,21 +15,31 @@ pub struct First {
     pub time: Nanos,
     /// Its order among the events of that time.
     pub order: u64,
-    /// The line.
-    line: u32,
-    /// The line's port.
-    pub port: u32,
+    /// The line, and its port in the upper half: a node that moves is three words.
+    of: u64,
 }
 
 impl First {
     /// The event of a line.
     pub fn new(line: u32, port: u32, time: Nanos, order: u64) -> First {
-        First { time, order, line, port }
+        First { time, order, of: u64::from(port) << 32 | u64::from(line) }
+    }
+
+    /// The line.
+    #[inline(always)]
+    fn line(&self) -> u32 {
+        self.of as u32
+    }
+
+    /// The line's port.
+    #[inline(always)]
+    pub fn port(&self) -> u32 {
+        (self.of >> 32) as u32
     }
 
     /// The place of a line without an event: behind all events.
     fn none(line: u32) -> First {
-        First { time: Nanos::MAX, order: u64::MAX, line, port: 0 }
+        First::new(line, 0, Nanos::MAX, u64::MAX)
     }
 
     /// By this value events are in order.
@@ -104,7 +114,7 @@ impl Lines {
     /// Takes the first event, which there must be, and gives its line no other.
     #[inline]
     pub fn take_first(&mut self) {
-        self.replay(First::none(self.first.line));
+        self.replay(First::none(self.first.line()));
     }
 
     /// Takes the first event, which there must be, and gives its line the next one.
@@ -117,31 +127,34 @@ impl Lines {
     /// lines.
     #[inline(always)]
     fn replay(&mut self, new: First) {
-        let mut best = new;
-        let mut at = (self.nodes.len() + new.line as usize) >> 1;
+        // Word by word: a swap would move what fills a node up to 32 bytes too.
+        let First { mut time, mut order, mut of } = new;
+        let mut at = (self.nodes.len() + new.line() as usize) >> 1;
         while at > 0
             && let Some(node) = self.nodes.get_mut(at)
         {
-            if node.key() < best.key() {
-                std::mem::swap(node, &mut best);
+            if node.time < time || node.time == time && node.order < order {
+                let other = (node.time, node.order, node.of);
+                (node.time, node.order, node.of) = (time, order, of);
+                (time, order, of) = other;
             }
             at >>= 1;
         }
-        self.first = best;
+        self.first = First { time, order, of };
     }
 
     /// Sets the event of a line that has none.
     pub fn set(&mut self, new: First) {
         let n = self.nodes.len();
         // Where the line is: in one of the nodes above it. `height` is the number of levels.
-        let (mut at, mut height) = ((n + new.line as usize) >> 1, 1);
-        while at > 0 && self.nodes[at].line != new.line {
+        let (mut at, mut height) = ((n + new.line() as usize) >> 1, 1);
+        while at > 0 && self.nodes[at].line() != new.line() {
             (at, height) = (at >> 1, height + 1);
         }
         while at > 0 {
             // The line that is the first one below this node is in a node above it.
             let (mut above, mut levels) = (at >> 1, 1);
-            while above > 0 && (n + self.nodes[above].line as usize) >> height != at {
+            while above > 0 && (n + self.nodes[above].line() as usize) >> height != at {
                 (above, levels) = (above >> 1, levels + 1);
             }
             let first = *self.node(above);
@@ -191,9 +204,9 @@ mod tests {
                     _ => {
                         let expected = model.iter().enumerate().filter_map(|(at, own)| own.map(|own| (own, at))).min();
                         let first = Some(*lines.first()).filter(First::is_some);
-                        assert_eq!(first.map(|first| ((first.time, first.order), first.line as usize)), expected);
+                        assert_eq!(first.map(|first| ((first.time, first.order), first.line() as usize)), expected);
                         let Some(((time, _), line)) = expected else { continue };
-                        assert_eq!(first.map(|first| first.port), Some(100 + line as u32));
+                        assert_eq!(first.map(|first| first.port()), Some(100 + line as u32));
                         (now, model[line]) = (time, None);
                         if random.below(3) > 0 {
                             let next = now + Nanos::from(random.below(20));

@@ -318,7 +318,7 @@ impl<'a> World<'a> {
         // When the next segment begins, or progress is to be told: one comparison for each event.
         let mut due = 0;
         while let Some((now, next)) = self.events.next() {
-            guard.count(now)?;
+            guard.check(self.events.taken(), now)?;
             if now >= due {
                 if now >= self.segment_ends {
                     self.segment = self.segments.find(now, self.segment);

@@ -218,6 +218,13 @@ impl Receiver {
         self.recent[at..].fill((0, 0));
     }
 
+    /// Whether an acknowledgement has SACK blocks. Without a gap and without a duplicate there is
+    /// nothing to report.
+    #[inline]
+    pub fn has_sack(&self) -> bool {
+        !self.held.is_empty() || self.duplicate.is_some()
+    }
+
     /// The SACK blocks of an acknowledgement.
     pub fn sack(&self, stamps: bool) -> Sack {
         let mut sack = Sack::default();
