@@ -98,20 +98,12 @@ impl World<'_> {
         }
     }
 
-    /// Whether the queue `two_level` serves a packet first.
-    #[inline]
-    fn is_high(&self, packet: u32) -> bool {
-        let travelling = &self.packets[packet as usize];
-        match &travelling.load {
-            Load::Segment(segment) => high(segment.flags, segment.len),
-            Load::Echo { .. } => false,
-            Load::Number(number) => {
-                let flow = self.streams[travelling.stream as usize].flow as usize;
-                match self.frame(flow, *number) {
-                    Some(frame) => frame.high,
-                    None => travelling.end == 0 && self.case.flows.get(flow).is_some_and(|flow| flow.high),
-                }
-            }
+    /// Whether the queue `two_level` serves a datagram or a captured packet first.
+    #[inline(never)]
+    fn is_high(&self, flow: usize, end: usize, number: u64) -> bool {
+        match self.frame(flow, number) {
+            Some(frame) => frame.high,
+            None => end == 0 && self.case.flows.get(flow).is_some_and(|flow| flow.high),
         }
     }
 
@@ -143,12 +135,16 @@ impl World<'_> {
     #[inline(never)]
     fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let travelling = &self.packets[packet as usize];
-        let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
+        let (place, end) = (travelling.stream as usize, usize::from(travelling.end & 1));
         let (mut len, segments, octet) = (travelling.len, travelling.segments, travelling.octet);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
         let (mut hash, mut hosts, mut sport) = (own.flow, own.hosts, own.key.sport);
-        let captured = matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none();
+        let (captured, high) = match &travelling.load {
+            Load::Segment(segment) => (false, high(segment.flags, segment.len)),
+            Load::Echo { .. } => (false, false),
+            Load::Number(number) => (self.flows[flow].key.is_none(), self.is_high(flow, end, *number)),
+        };
         let port = &self.ports[at];
         let class = match port.engine.class_without_rules() {
             // Nobody looks at the packet's key.
@@ -169,7 +165,7 @@ impl World<'_> {
                 port.engine.classify(&key)
             }
         };
-        let (dscp, ecn, high) = (octet >> 2, octet & 3, self.is_high(packet));
+        let (dscp, ecn) = (octet >> 2, octet & 3);
         let descriptor = Packet { flow: hash, hosts, sport, segments, dscp, ecn, high, ..Packet::new(packet, len) };
         let port = &mut self.ports[at];
         if let Some(governed) = &mut port.policy {
@@ -194,6 +190,11 @@ impl World<'_> {
         let engine = port.engine.of(queue);
         engine.enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
         let refused = engine.has_drops();
+        // Often nothing follows from an arrival: the packet waits behind others.
+        if !refused && self.series.is_none() && port.is_full() {
+            port.wakeup = None;
+            return Ok(false);
+        }
         if self.series.is_some()
             && let Some(class) = class
             && let Some(row) = self.ports[at].policy.as_ref().map(|policy| policy.row(class))
@@ -205,7 +206,7 @@ impl World<'_> {
             self.collect_drops(at);
             return Ok(true);
         }
-        self.run_scheduler_inline(now, at).map(|()| refused)
+        self.run_scheduler(now, at).map(|()| refused)
     }
 
     /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
@@ -221,10 +222,12 @@ impl World<'_> {
                     return self.schedule(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
                 }
                 let number = self.events.number();
-                port.line.push_back((arrival, number, packet));
-                if port.line.len() == 1 {
-                    let line = *port.numbered.get_or_insert_with(|| self.events.add_line());
-                    self.events.push_first(line, at as u32, arrival, number);
+                if port.flying {
+                    port.line.push_back((arrival, number, packet));
+                } else {
+                    port.flying = true;
+                    let line = *port.numbered.get_or_insert_with(|| self.events.add_line(at as u32));
+                    self.events.push_first(line, packet, arrival, number);
                 }
             }
             None => self.lost(end, packet),
@@ -272,13 +275,8 @@ impl World<'_> {
     }
 
     /// Lets a port's engine send all that may leave now.
+    #[inline(never)]
     pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Handled {
-        self.run_scheduler_inline(now, at)
-    }
-
-    /// The same, as part of what happens to every packet.
-    #[inline(always)]
-    fn run_scheduler_inline(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if port.fifo.is_some() {
             return Ok(());
@@ -288,7 +286,11 @@ impl World<'_> {
         {
             governed.note_counters(now, &port.engine);
         }
-        self.fill(now, at)?;
+        if port.is_full() {
+            port.wakeup = None;
+        } else {
+            self.fill(now, at)?;
+        }
         if self.ports[at].engine.has_drops() {
             self.collect_drops(at);
         }
@@ -321,7 +323,7 @@ impl World<'_> {
 
     /// Counts for a flow how long its packet waited in a queue, and whether it was marked there.
     /// Only needed if an expectation or figure asks for that.
-    #[inline]
+    #[inline(always)]
     fn count_wait(&mut self, packet: u32, waited: Nanos, marked: bool) {
         if !self.queues_of_flows {
             return;
@@ -479,7 +481,7 @@ impl World<'_> {
             }
             None => port.wire.complete(),
         }
-        self.run_scheduler_inline(now, at)
+        self.run_scheduler(now, at)
     }
 
     /// Counts a packet that a port's engine has handed over, and that takes `on_wire` bytes on the

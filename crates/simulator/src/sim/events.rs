@@ -50,15 +50,6 @@ pub enum Event {
     Adapt(u32),
 }
 
-/// What is next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// The first packet in this port's line arrives at the far end.
-    Arrival(u32),
-    /// Anything else.
-    Event(Event),
-}
-
 /// The rank in the upper two bits, the number below: so comparing two words is enough.
 #[inline]
 fn order(rank: Rank, number: u64) -> u64 {
@@ -118,6 +109,8 @@ impl Ord for Entry {
 pub struct Events {
     /// The arrivals of the first packets in the lines of ports.
     lines: Lines,
+    /// The port of each line.
+    ports: Vec<u32>,
     /// All other events.
     heap: BinaryHeap<Entry>,
     /// True if the heap's first entry was taken already. It stays there until the next event is
@@ -150,52 +143,66 @@ impl Events {
         self.made
     }
 
-    /// Adds a line of packets, and returns its number.
-    pub fn add_line(&mut self) -> u32 {
+    /// Adds the line of packets of a port, and returns its number.
+    pub fn add_line(&mut self, port: u32) -> u32 {
+        self.ports.push(port);
         self.lines.add()
     }
 
-    /// Adds the event for the arrival of the first packet in a port's line, with a number that was
-    /// taken before. The line must have no event.
+    /// Adds the event for the arrival of the first packet in a line, with a number that was taken
+    /// before. The line must have no event.
     #[inline]
-    pub fn push_first(&mut self, line: u32, port: u32, time: Nanos, number: u64) {
-        self.lines.set(First::new(line, port, time, order(Rank::Arrival, number)));
+    pub fn push_first(&mut self, line: u32, packet: u32, time: Nanos, number: u64) {
+        self.lines.set(First::new(line, packet, time, order(Rank::Arrival, number)));
     }
 
-    /// The time of the next event, and which kind it is. It must be taken before the next one is
-    /// asked for: with [`take_arrival`](Events::take_arrival) or [`take`](Events::take).
+    /// The time of the next event if that is the arrival of the first packet in a line. It must then
+    /// be [taken](Events::take_arrival) before anything else is added.
     #[inline(always)]
-    pub fn next(&mut self) -> Option<(Nanos, Next)> {
+    pub fn next_arrival(&mut self) -> Option<Nanos> {
         if self.first_is_taken {
             self.first_is_taken = false;
             self.heap.pop();
         }
         let line = self.lines.first();
-        match self.heap.peek() {
-            Some(other) if other.key() < line.key() => Some((other.time, Next::Event(other.event))),
-            // Some line has an event: the place of one without is behind all others.
-            Some(_) => Some((line.time, Next::Arrival(line.port()))),
-            None if line.is_some() => Some((line.time, Next::Arrival(line.port()))),
-            None => None,
-        }
+        let next = match self.heap.peek() {
+            Some(other) => line.key() < other.key(),
+            None => line.is_some(),
+        };
+        next.then_some(line.time)
     }
 
-    /// Takes the arrival that is next. `following`: the time and the number of that of the packet
-    /// behind it in the port's line, if there is one.
+    /// The time of the next event if there is one, and it is no arrival of a first packet.
     #[inline(always)]
-    pub fn take_arrival(&mut self, following: Option<(Nanos, u64)>) {
+    pub fn next_other(&self) -> Option<Nanos> {
+        self.heap.peek().map(|entry| entry.time)
+    }
+
+    /// The port at whose far end a packet [arrives next](Events::next_arrival), and the packet.
+    #[inline(always)]
+    pub fn arrival(&self) -> (u32, u32) {
+        let first = self.lines.first();
+        (self.ports[first.line() as usize], first.packet())
+    }
+
+    /// Takes the arrival that is next. `following`: time, number and packet of the arrival behind it
+    /// in the line, if there is one.
+    #[inline(always)]
+    pub fn take_arrival(&mut self, following: Option<(Nanos, u64, u32)>) {
         self.taken += 1;
         match following {
-            Some((time, number)) => self.lines.replace_first(time, order(Rank::Arrival, number)),
+            Some((time, number, packet)) => self.lines.replace_first(packet, time, order(Rank::Arrival, number)),
             None => self.lines.take_first(),
         }
     }
 
-    /// Takes the event that is next.
-    #[inline]
-    pub fn take(&mut self) {
+    /// Takes the next event that is no arrival of a first packet.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Event> {
+        let event = self.heap.peek()?.event;
         self.taken += 1;
         self.first_is_taken = true;
+        Some(event)
     }
 
     /// Number of events that were taken.
@@ -210,14 +217,18 @@ mod tests {
 
     use super::*;
 
+    /// What was taken: the port and the packet of an arrival, or another event.
+    type Taken = Result<(u32, u32), Event>;
+
     /// Takes the next event. No packet follows in its line.
-    fn pop(events: &mut Events) -> Option<(Nanos, Next)> {
-        let next = events.next()?;
-        match next.1 {
-            Next::Arrival(_) => events.take_arrival(None),
-            Next::Event(_) => events.take(),
+    fn pop(events: &mut Events) -> Option<(Nanos, Taken)> {
+        if let Some(time) = events.next_arrival() {
+            let arrival = events.arrival();
+            events.take_arrival(None);
+            return Some((time, Ok(arrival)));
         }
-        Some(next)
+        let time = events.next_other()?;
+        events.take().map(|event| (time, Err(event)))
     }
 
     #[test]
@@ -225,21 +236,24 @@ mod tests {
         let mut random = Random::new(5, 0);
         let (mut events, mut waiting) = (Events::default(), Vec::new());
         let mut lines: Vec<Option<u32>> = vec![None; 5];
+        // The last packet of each port.
+        let mut lasts = vec![0; 5];
         for n in 0..3_000 {
             let time = Nanos::from(random.below(50));
             match random.below(9) {
                 0..3 => {
                     events.push(time, Rank::Arrival, Event::Handle(n));
-                    waiting.push((time, n, Next::Event(Event::Handle(n))));
+                    waiting.push((time, n, Err(Event::Handle(n))));
                 }
                 3..5 => {
                     // A line of packets has one event at most.
                     let port = random.below(5);
-                    if waiting.iter().all(|(.., event)| *event != Next::Arrival(port)) {
-                        let line = *lines[port as usize].get_or_insert_with(|| events.add_line());
+                    if waiting.iter().all(|(.., event)| event.is_err() || *event != Ok((port, lasts[port as usize]))) {
+                        let line = *lines[port as usize].get_or_insert_with(|| events.add_line(port));
                         let number = events.number();
-                        events.push_first(line, port, time, number);
-                        waiting.push((time, n, Next::Arrival(port)));
+                        events.push_first(line, n, time, number);
+                        waiting.push((time, n, Ok((port, n))));
+                        lasts[port as usize] = n;
                     }
                 }
                 _ => {
@@ -267,17 +281,17 @@ mod tests {
         }
         let order: Vec<_> = std::iter::from_fn(|| pop(&mut events)).collect();
         let expected = [(5, 2), (7, 1), (7, 4), (7, 3), (7, 6), (7, 0), (u64::MAX, 5)];
-        assert_eq!(order, expected.map(|(time, n)| (time, Next::Event(Event::Wake(n)))));
+        assert_eq!(order, expected.map(|(time, n)| (time, Err(Event::Wake(n)))));
         assert_eq!(events.taken(), 7);
         // A number taken early keeps its place.
-        let (early, line) = (events.number(), events.add_line());
+        let (early, line) = (events.number(), events.add_line(7));
         events.push(3, Rank::Arrival, Event::Handle(1));
         events.push_first(line, 2, 3, early);
-        assert_eq!(pop(&mut events), Some((3, Next::Arrival(2))));
+        assert_eq!(pop(&mut events), Some((3, Ok((7, 2)))));
         // One that is added after another was taken comes in its turn.
         events.push_first(line, 2, 4, early);
         let next = [pop(&mut events), pop(&mut events)];
-        assert_eq!(next, [Some((3, Next::Event(Event::Handle(1)))), Some((4, Next::Arrival(2)))]);
+        assert_eq!(next, [Some((3, Err(Event::Handle(1)))), Some((4, Ok((7, 2))))]);
         assert_eq!((pop(&mut events), events.taken()), (None, 10));
         assert_eq!(size_of::<Entry>(), 24);
     }

@@ -9,31 +9,31 @@ use altq_engine::units::Nanos;
 
 /// The event of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(align(32))] // So a node's place is its index, shifted.
 pub struct First {
     /// When.
     pub time: Nanos,
     /// Its order among the events of that time.
     pub order: u64,
-    /// The line, and its port in the upper half: a node that moves is three words.
+    /// The line, and its packet in the upper half: a node that moves is three words.
     of: u64,
 }
 
 impl First {
     /// The event of a line.
-    pub fn new(line: u32, port: u32, time: Nanos, order: u64) -> First {
-        First { time, order, of: u64::from(port) << 32 | u64::from(line) }
+    #[inline(always)]
+    pub fn new(line: u32, packet: u32, time: Nanos, order: u64) -> First {
+        First { time, order, of: u64::from(packet) << 32 | u64::from(line) }
     }
 
     /// The line.
     #[inline(always)]
-    fn line(&self) -> u32 {
+    pub fn line(&self) -> u32 {
         self.of as u32
     }
 
-    /// The line's port.
+    /// The packet that arrives.
     #[inline(always)]
-    pub fn port(&self) -> u32 {
+    pub fn packet(&self) -> u32 {
         (self.of >> 32) as u32
     }
 
@@ -119,15 +119,14 @@ impl Lines {
 
     /// Takes the first event, which there must be, and gives its line the next one.
     #[inline(always)]
-    pub fn replace_first(&mut self, time: Nanos, order: u64) {
-        self.replay(First { time, order, ..self.first });
+    pub fn replace_first(&mut self, packet: u32, time: Nanos, order: u64) {
+        self.replay(First::new(self.first.line(), packet, time, order));
     }
 
     /// Gives the line of the first event another one, which may come later than those of other
     /// lines.
     #[inline(always)]
     fn replay(&mut self, new: First) {
-        // Word by word: a swap would move what fills a node up to 32 bytes too.
         let First { mut time, mut order, mut of } = new;
         let mut at = (self.nodes.len() + new.line() as usize) >> 1;
         while at > 0
@@ -186,6 +185,7 @@ mod tests {
             // By line: the event that it has.
             let (mut lines, mut model) = (Lines::default(), Vec::<Option<(Nanos, u64)>>::new());
             assert!(!lines.first().is_some());
+            let mut packets: Vec<u32> = Vec::new();
             let (mut now, most) = (0, 1 + random.below(40));
             for number in 0..2_000 {
                 let time = now + Nanos::from(random.below(20));
@@ -193,12 +193,14 @@ mod tests {
                     0 if (model.len() as u32) < most => {
                         assert_eq!(lines.add() as usize, model.len());
                         model.push(None);
+                        packets.push(0);
                     }
                     0..2 => {
                         let line = random.below(model.len() as u32) as usize;
                         if model.get(line) == Some(&None) {
                             model[line] = Some((time, number));
-                            lines.set(First::new(line as u32, 100 + line as u32, time, number));
+                            packets[line] = number as u32;
+                            lines.set(First::new(line as u32, number as u32, time, number));
                         }
                     }
                     _ => {
@@ -206,12 +208,13 @@ mod tests {
                         let first = Some(*lines.first()).filter(First::is_some);
                         assert_eq!(first.map(|first| ((first.time, first.order), first.line() as usize)), expected);
                         let Some(((time, _), line)) = expected else { continue };
-                        assert_eq!(first.map(|first| first.port()), Some(100 + line as u32));
+                        assert_eq!(first.map(|first| first.packet()), Some(packets[line]));
                         (now, model[line]) = (time, None);
                         if random.below(3) > 0 {
                             let next = now + Nanos::from(random.below(20));
                             model[line] = Some((next, number));
-                            lines.replace_first(next, number);
+                            packets[line] = number as u32;
+                            lines.replace_first(number as u32, next, number);
                         } else {
                             lines.take_first();
                         }

@@ -371,8 +371,8 @@ impl World<'_> {
     pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Handled {
         let travelling = &self.packets[packet as usize];
         let (place, end, len) = (travelling.stream as usize, 1 - usize::from(travelling.end & 1), travelling.len);
-        let (late, octet) = (travelling.life != self.streams[place].life, travelling.octet);
         let stream = &mut self.streams[place];
+        let (late, octet) = (travelling.life != stream.life, travelling.octet);
         let flow = stream.flow as usize;
         self.free_packets.push(packet);
         if end == 1 {

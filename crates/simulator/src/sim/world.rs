@@ -23,7 +23,7 @@ use altq_engine::units::{Nanos, Rate};
 use super::adapt::Adapting;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
-use super::events::{Event, Events, Next, Rank};
+use super::events::{Event, Events, Rank};
 use super::limits::{Guard, Limits};
 use super::port::{Port, Surroundings};
 use super::routes::Routes;
@@ -106,6 +106,15 @@ pub struct World<'a> {
     pub(super) lost: Vec<Dropped>,
     /// Is told how far the run is, in nanoseconds.
     pub(super) progress: Option<Arc<Progress>>,
+}
+
+/// What is done now and then, between events.
+struct Ticker {
+    /// When the next segment begins, or progress is to be told: one comparison for each event.
+    due: Nanos,
+    /// The time up to which progress was told, and after which span it is told again.
+    told: Nanos,
+    step: Nanos,
 }
 
 /// The error for a case in which something does not fit together.
@@ -314,35 +323,44 @@ impl<'a> World<'a> {
     pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>, limits: &Limits) -> Result<(), SimError> {
         let mut guard = Guard::begin(limits, self.case.duration)?;
         self.recorder = recorder;
-        let (mut told, step) = (0, (self.case.duration / 1000).max(1));
-        // When the next segment begins, or progress is to be told: one comparison for each event.
-        let mut due = 0;
-        while let Some((now, next)) = self.events.next() {
+        let mut ticker = Ticker { due: 0, told: 0, step: (self.case.duration / 1000).max(1) };
+        loop {
+            // Most events are arrivals.
+            if let Some(now) = self.events.next_arrival() {
+                guard.check(self.events.taken(), now)?;
+                if now >= ticker.due {
+                    self.tick(now, &mut ticker);
+                }
+                self.arrive_first_in_line(now)?;
+                continue;
+            }
+            let Some(now) = self.events.next_other() else { break };
             guard.check(self.events.taken(), now)?;
-            if now >= due {
-                if now >= self.segment_ends {
-                    self.segment = self.segments.find(now, self.segment);
-                    self.segment_ends = self.segments.end(self.segment);
-                }
-                if now - told >= step {
-                    self.progress.iter().for_each(|progress| progress.add(now - told));
-                    told = now;
-                }
-                due = told.saturating_add(step).min(self.segment_ends);
+            if now >= ticker.due {
+                self.tick(now, &mut ticker);
             }
-            match next {
-                Next::Arrival(port) => self.arrive_first_in_line(now, port as usize)?,
-                Next::Event(event) => {
-                    self.events.take();
-                    self.happen(now, event)?;
-                }
-            }
+            let Some(event) = self.events.take() else { break };
+            self.happen(now, event)?;
         }
-        self.progress.iter().for_each(|progress| progress.add(self.case.duration - told));
+        self.progress.iter().for_each(|progress| progress.add(self.case.duration - ticker.told));
         if let Some(recorder) = self.recorder.take() {
             recorder.finish().map_err(super::record_error)?;
         }
         Ok(())
+    }
+
+    /// Begins the next segment, and tells how far the run is, if it is time for that.
+    #[cold]
+    fn tick(&mut self, now: Nanos, ticker: &mut Ticker) {
+        if now >= self.segment_ends {
+            self.segment = self.segments.find(now, self.segment);
+            self.segment_ends = self.segments.end(self.segment);
+        }
+        if now - ticker.told >= ticker.step {
+            self.progress.iter().for_each(|progress| progress.add(now - ticker.told));
+            ticker.told = now;
+        }
+        ticker.due = ticker.told.saturating_add(ticker.step).min(self.segment_ends);
     }
 
     /// Handles an event that is not the arrival of the first packet in a line.
@@ -381,14 +399,15 @@ impl<'a> World<'a> {
     /// Lets the first packet of a port's line arrive at the host behind the port, which handles it
     /// after the host's delay, and adds the event of the next packet.
     #[inline(always)]
-    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Handled {
-        let port = &mut self.ports[at];
-        let first = port.line.pop_front();
-        self.events.take_arrival(port.line.front().map(|(time, number, _)| (*time, *number)));
-        match (first, port.handling) {
-            (Some((.., packet)), 0) => self.handle_inline(now, packet),
-            (Some((.., packet)), delay) => self.handle_later(now, delay, packet),
-            (None, _) => Ok(()),
+    fn arrive_first_in_line(&mut self, now: Nanos) -> Handled {
+        let (at, packet) = self.events.arrival();
+        let port = &mut self.ports[at as usize];
+        let following = port.line.pop_front();
+        port.flying = following.is_some();
+        self.events.take_arrival(following);
+        match port.handling {
+            0 => self.handle_inline(now, packet),
+            delay => self.handle_later(now, delay, packet),
         }
     }
 

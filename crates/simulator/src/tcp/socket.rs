@@ -361,11 +361,14 @@ impl Socket {
     }
 
     /// A segment that only acknowledges, if one is due.
-    #[inline]
+    #[inline(always)]
     fn acknowledgement(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
-        if !self.receiver.urgent(now) {
-            return None;
-        }
+        if self.receiver.urgent(now) { self.acknowledge(now, segment) } else { None }
+    }
+
+    /// A segment that only acknowledges.
+    #[inline(never)]
+    fn acknowledge(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
         self.segment(now, segment);
         self.receiver.acknowledged();
         self.sender.counters.acks += 1;
