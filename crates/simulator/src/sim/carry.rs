@@ -11,8 +11,9 @@ use altq_engine::units::Nanos;
 use altq_engine::{Departure, Drop as Dropped, Packet};
 
 use super::csma::Outcome;
-use super::events::{Event, Rank};
+use super::events::{Event, Events, Rank};
 use super::fifo::Fate;
+use super::port::Port;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
 use super::world::{NO_PORT, World};
@@ -120,7 +121,10 @@ impl World<'_> {
         let charged = port.wire.bytes_of(len, travelling.segments);
         match fifo.take(now, len, charged, &mut port.wire) {
             Fate::Leaves(end) => {
-                self.launch(end, at, packet);
+                let until = self.case.duration;
+                if !launch(port, &mut self.events, end, at, packet, until) {
+                    self.lost(end, packet);
+                }
                 Ok(false)
             }
             Fate::Full => {
@@ -212,25 +216,9 @@ impl World<'_> {
     /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
     #[inline(always)]
     fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
-        let port = &mut self.ports[at];
-        match port.flight.launch(end) {
-            Some(arrival) => {
-                if arrival >= self.case.duration {
-                    return;
-                }
-                if !port.in_order {
-                    return self.schedule(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
-                }
-                let number = self.events.number();
-                if port.flying {
-                    port.line.push_back((arrival, number, packet));
-                } else {
-                    port.flying = true;
-                    let line = *port.numbered.get_or_insert_with(|| self.events.add_line(at as u32));
-                    self.events.push_first(line, packet, arrival, number);
-                }
-            }
-            None => self.lost(end, packet),
+        let until = self.case.duration;
+        if !launch(&mut self.ports[at], &mut self.events, end, at, packet, until) {
+            self.lost(end, packet);
         }
     }
 
@@ -359,7 +347,13 @@ impl World<'_> {
         }
         let wakeup = loop {
             match self.ports[at].step_wire(now)? {
-                Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
+                Step::Sent(departure, taken) => {
+                    self.departed(now, at, &departure, taken)?;
+                    // Most wires have room for one packet.
+                    if !self.ports[at].wire.has_room() {
+                        break None;
+                    }
+                }
                 Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
             }
         };
@@ -545,6 +539,29 @@ impl World<'_> {
         self.recorder = Some(recorder);
         Ok(written.map_err(record_error)?)
     }
+}
+
+/// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end, if that is
+/// before the end of the run. False if it is lost on the way.
+#[inline(always)]
+fn launch(port: &mut Port, events: &mut Events, end: Nanos, at: usize, packet: u32, until: Nanos) -> bool {
+    let Some(arrival) = port.flight.launch(end) else { return false };
+    if arrival >= until {
+        return true;
+    }
+    if !port.in_order {
+        events.push(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
+        return true;
+    }
+    let number = events.number();
+    if port.flying {
+        port.line.push_back((arrival, number, packet));
+    } else {
+        port.flying = true;
+        let line = *port.numbered.get_or_insert_with(|| events.add_line(at as u32));
+        events.push_first(line, packet, arrival, number);
+    }
+    true
 }
 
 /// The key of an IPv6 packet after it is put into IPv4. `back`: it goes from the link's `to` to its

@@ -15,8 +15,9 @@ use crate::wire::{BeyondTime, Wire};
 pub struct Fifo {
     limit: Limit,
     ring: usize,
-    /// Packets that may not have left: the time at which each one's transmission ends, and the bytes
-    /// of all packets up to it, itself included. Those that have left are removed from time to time.
+    /// Packets that may not have left: the time at which each one's transmission ends, and the
+    /// bytes of all packets up to it, itself included. Those that have left are removed from time
+    /// to time.
     held: VecDeque<(Nanos, u64)>,
     bytes: u64,
     /// When the last packet leaves.

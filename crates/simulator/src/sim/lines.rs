@@ -60,8 +60,8 @@ impl First {
 pub struct Lines {
     /// Node 0 of the tree: the line whose event is the first.
     first: First,
-    /// As many nodes as there is room for lines, a power of two: n. Node k has, of the first ones of
-    /// both halves below it, the one that comes later. These halves are the nodes 2k and 2k + 1;
+    /// As many nodes as there is room for lines, a power of two: n. Node k has, of the first ones
+    /// of both halves below it, the one that comes later. These halves are the nodes 2k and 2k + 1;
     /// from n on they are the lines themselves. So every line is in exactly one node. Node 0 is in
     /// `first`, and its place here is not used.
     nodes: Vec<First>,

@@ -306,8 +306,8 @@ impl Port {
         self.rings.is_none() && self.station.is_none()
     }
 
-    /// True if its wire takes no packet now, so that its scheduler need not be asked, and no timer is
-    /// needed.
+    /// True if its wire takes no packet now, so that its scheduler need not be asked, and no timer
+    /// is needed.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.has_plain_wire() && !self.wire.has_room()

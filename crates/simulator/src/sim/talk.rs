@@ -267,7 +267,7 @@ impl World<'_> {
     }
 
     /// Sets the time at which an end must be woken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arm(&mut self, place: usize, end: usize, wake: Nanos) {
         let stream = &mut self.streams[place];
         let tcp = matches!(stream.talk, Talk::Tcp(_));
@@ -454,7 +454,7 @@ impl World<'_> {
     }
 
     /// Counts payload that was delivered in order.
-    #[inline]
+    #[inline(always)]
     fn count_payload(&mut self, now: Nanos, flow: usize, bytes: u64) {
         if bytes == 0 {
             return;

@@ -304,8 +304,8 @@ impl Socket {
         self.transmit(now, &mut segment).map(|ecn| (segment, ecn))
     }
 
-    /// As [`poll_transmit`](Socket::poll_transmit), but writes the segment where the caller wants it:
-    /// copying a segment takes as long as to make one.
+    /// As [`poll_transmit`](Socket::poll_transmit), but writes the segment where the caller wants
+    /// it: copying a segment takes as long as to make one.
     #[inline(always)]
     pub(crate) fn transmit(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
         if self.first != First::Nothing {
