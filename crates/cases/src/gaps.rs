@@ -63,8 +63,15 @@ pub struct Mode {
     pub share: f64,
 }
 
+/// A whole number as a double. Processors convert numbers with a sign in one step.
+#[inline]
+fn float(value: u64) -> f64 {
+    i64::try_from(value).map_or(value as f64, |value| value as f64)
+}
+
 impl Gaps {
     /// Counts a packet that arrives at `now`.
+    #[inline]
     pub fn arrived(&mut self, now: Nanos) {
         if let Some(last) = self.last.replace(now) {
             self.add(now.saturating_sub(last));
@@ -78,12 +85,16 @@ impl Gaps {
             *count = count.saturating_add(1);
             *sum = sum.saturating_add(gap);
         }
-        self.min = if self.count == 0 { gap } else { self.min.min(gap) };
+        if self.count == 0 {
+            self.min = gap;
+        }
+        self.min = self.min.min(gap);
         self.max = self.max.max(gap);
         self.count += 1;
-        let off = gap as f64 - self.mean;
-        self.mean += off / self.count as f64;
-        self.squares += off * (gap as f64 - self.mean);
+        let (gap, count) = (float(gap), float(self.count));
+        let off = gap - self.mean;
+        self.mean += off / count;
+        self.squares += off * (gap - self.mean);
     }
 
     /// Number of gaps.

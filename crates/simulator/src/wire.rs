@@ -55,6 +55,12 @@ impl Wire {
         bytes_on(self.medium, packet)
     }
 
+    /// Bytes that a packet takes on the wire for which the engine charges nothing but its own.
+    #[inline]
+    pub(crate) fn bytes_of(&self, len: u32, segments: u16) -> u32 {
+        self.medium.map_or(len, |medium| medium.charge_segments(len, segments))
+    }
+
     /// True if it can take another packet.
     #[inline]
     pub fn has_room(&self) -> bool {
@@ -93,38 +99,53 @@ impl Wire {
     /// [`BeyondTime`] if that is more than 584 years from the start of time.
     #[inline]
     pub fn send(&mut self, now: Nanos, bytes: u32) -> Result<Nanos, BeyondTime> {
-        let end = self.pass(now, bytes)?;
+        // A busy period goes on while packets follow one another without a gap. If the last end was
+        // rounded up to `now`, there is no gap.
+        if self.floor + u64::from(self.fraction > 0) < now {
+            self.begin(now);
+        }
+        let end = self.pass(bytes)?;
         self.ends.push_back(end);
         Ok(end)
     }
 
     /// As [`send`](Wire::send), for a caller that keeps the ends of transmissions itself: the wire
-    /// does not hold the packet.
+    /// does not hold the packet, and the caller says when a busy period [begins](Wire::begin).
     ///
     /// # Errors
     /// [`BeyondTime`] as of [`send`](Wire::send).
-    #[inline]
-    pub fn pass(&mut self, now: Nanos, bytes: u32) -> Result<Nanos, BeyondTime> {
-        self.end_of(now, bytes).ok_or(BeyondTime { rate: self.rate })
+    #[inline(always)]
+    pub fn pass(&mut self, bytes: u32) -> Result<Nanos, BeyondTime> {
+        self.end_of(bytes).ok_or(BeyondTime { rate: self.rate })
     }
 
-    /// When a packet of `bytes` will have left, after those that were taken before it.
-    #[inline]
-    fn end_of(&mut self, now: Nanos, bytes: u32) -> Option<Nanos> {
-        // A busy period goes on while packets follow one another without a gap. If the last end was
-        // rounded up to `now`, there is no gap.
-        if self.floor + u64::from(self.fraction > 0) < now {
-            (self.floor, self.fraction) = (now, 0);
-        }
+    /// Begins a busy period.
+    #[inline(always)]
+    pub fn begin(&mut self, now: Nanos) {
+        (self.floor, self.fraction) = (now, 0);
+    }
+
+    /// When a packet of `bytes` will have left, after those that were taken before it in this busy
+    /// period.
+    #[inline(always)]
+    fn end_of(&mut self, bytes: u32) -> Option<Nanos> {
         let rate = self.rate.as_bit_s().max(1);
-        let work = u128::from(bytes) * 8 * u128::from(SECOND) + u128::from(self.fraction);
+        let work = u64::from(bytes).checked_mul(8 * SECOND).and_then(|work| work.checked_add(self.fraction));
         // The narrow division is several times faster, and nearly always enough.
-        let (whole, fraction) = match u64::try_from(work) {
-            Ok(work) => (work / rate, work % rate),
-            Err(_) => (u64::try_from(work / u128::from(rate)).ok()?, (work % u128::from(rate)) as u64),
+        let (whole, fraction) = match work {
+            Some(work) => (work / rate, work % rate),
+            None => self.wide(bytes, rate)?,
         };
         (self.floor, self.fraction) = (self.floor.checked_add(whole)?, fraction);
         self.floor.checked_add(u64::from(fraction > 0))
+    }
+
+    /// The time of a packet of `bytes` and the fraction that is carried, in whole nanoseconds and
+    /// the rest.
+    #[cold]
+    fn wide(&self, bytes: u32, rate: u64) -> Option<(Nanos, u64)> {
+        let work = u128::from(bytes) * 8 * u128::from(SECOND) + u128::from(self.fraction);
+        Some((u64::try_from(work / u128::from(rate)).ok()?, (work % u128::from(rate)) as u64))
     }
 
     /// The rate.

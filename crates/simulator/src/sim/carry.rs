@@ -11,8 +11,9 @@ use altq_engine::units::Nanos;
 use altq_engine::{Departure, Drop as Dropped, Packet};
 
 use super::csma::Outcome;
-use super::events::{Event, Rank};
+use super::events::{Event, Events, Rank};
 use super::fifo::Fate;
+use super::port::Port;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
 use super::world::{NO_PORT, World};
@@ -23,7 +24,7 @@ const IPV6: u8 = 41;
 
 impl World<'_> {
     /// Sends a packet from an end of a stream. True if the first port dropped it at once.
-    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Handled<bool> {
+    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: &Parcel) -> Handled<bool> {
         let stream = &self.streams[place];
         let (way, life, flow) = (stream.ends[end].way, stream.life, stream.flow as usize);
         // Built directly in its slot: copying a segment would take as long as the rest of this
@@ -59,6 +60,13 @@ impl World<'_> {
 
     /// Lets a host handle a packet: the host delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Handled {
+        self.handle_inline(now, packet)
+    }
+
+    /// The same, as part of the loop over events: most of these are arrivals at hosts that send the
+    /// packet on through a plain FIFO.
+    #[inline(always)]
+    pub(super) fn handle_inline(&mut self, now: Nanos, packet: u32) -> Handled {
         let travelling = &mut self.packets[packet as usize];
         match self.hops[travelling.hop as usize] {
             NO_PORT => self.delivered(now, packet),
@@ -91,25 +99,17 @@ impl World<'_> {
         }
     }
 
-    /// Whether the queue `two_level` serves a packet first.
-    #[inline]
-    fn is_high(&self, packet: u32) -> bool {
-        let travelling = &self.packets[packet as usize];
-        match &travelling.load {
-            Load::Segment(segment) => high(segment.flags, segment.len),
-            Load::Echo { .. } => false,
-            Load::Number(number) => {
-                let flow = self.streams[travelling.stream as usize].flow as usize;
-                match self.frame(flow, *number) {
-                    Some(frame) => frame.high,
-                    None => travelling.end == 0 && self.case.flows.get(flow).is_some_and(|flow| flow.high),
-                }
-            }
+    /// Whether the queue `two_level` serves a datagram or a captured packet first.
+    #[inline(never)]
+    fn is_high(&self, flow: usize, end: usize, number: u64) -> bool {
+        match self.frame(flow, number) {
+            Some(frame) => frame.high,
+            None => end == 0 && self.case.flows.get(flow).is_some_and(|flow| flow.high),
         }
     }
 
     /// Puts a packet into a port. True if it was dropped there at once.
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let port = &mut self.ports[at];
         let Some(fifo) = &mut port.fifo else { return self.enter_engine(now, at, packet) };
@@ -118,11 +118,13 @@ impl World<'_> {
         if port.tunnel.is_some() && self.streams[travelling.stream as usize].ends[0].key.family == 6 {
             len += Tunnel::HEADER * u32::from(travelling.segments);
         }
-        let packet_on_wire = Packet { wire: len, segments: travelling.segments, ..Packet::new(packet, len) };
-        let charged = port.wire.bytes(&packet_on_wire);
+        let charged = port.wire.bytes_of(len, travelling.segments);
         match fifo.take(now, len, charged, &mut port.wire) {
             Fate::Leaves(end) => {
-                self.launch(end, at, packet);
+                let until = self.case.duration;
+                if !launch(port, &mut self.events, end, at, packet, until) {
+                    self.lost(end, packet);
+                }
                 Ok(false)
             }
             Fate::Full => {
@@ -134,14 +136,19 @@ impl World<'_> {
     }
 
     /// The part of [`enter`](World::enter) that is about a port with an engine.
+    #[inline(never)]
     fn enter_engine(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let travelling = &self.packets[packet as usize];
-        let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
+        let (place, end) = (travelling.stream as usize, usize::from(travelling.end & 1));
         let (mut len, segments, octet) = (travelling.len, travelling.segments, travelling.octet);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
         let (mut hash, mut hosts, mut sport) = (own.flow, own.hosts, own.key.sport);
-        let captured = matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none();
+        let (captured, high) = match &travelling.load {
+            Load::Segment(segment) => (false, high(segment.flags, segment.len)),
+            Load::Echo { .. } => (false, false),
+            Load::Number(number) => (self.flows[flow].key.is_none(), self.is_high(flow, end, *number)),
+        };
         let port = &self.ports[at];
         let class = match port.engine.class_without_rules() {
             // Nobody looks at the packet's key.
@@ -162,7 +169,7 @@ impl World<'_> {
                 port.engine.classify(&key)
             }
         };
-        let (dscp, ecn, high) = (octet >> 2, octet & 3, self.is_high(packet));
+        let (dscp, ecn) = (octet >> 2, octet & 3);
         let descriptor = Packet { flow: hash, hosts, sport, segments, dscp, ecn, high, ..Packet::new(packet, len) };
         let port = &mut self.ports[at];
         if let Some(governed) = &mut port.policy {
@@ -187,6 +194,11 @@ impl World<'_> {
         let engine = port.engine.of(queue);
         engine.enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
         let refused = engine.has_drops();
+        // Often nothing follows from an arrival: the packet waits behind others.
+        if !refused && self.series.is_none() && port.is_full() {
+            port.wakeup = None;
+            return Ok(false);
+        }
         if self.series.is_some()
             && let Some(class) = class
             && let Some(row) = self.ports[at].policy.as_ref().map(|policy| policy.row(class))
@@ -202,30 +214,16 @@ impl World<'_> {
     }
 
     /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
-    #[inline]
+    #[inline(always)]
     fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
-        let port = &mut self.ports[at];
-        match port.flight.launch(end) {
-            Some(arrival) => {
-                if arrival >= self.case.duration {
-                    return;
-                }
-                if !port.in_order {
-                    return self.schedule(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
-                }
-                let number = self.events.number();
-                port.line.push_back((arrival, number, packet));
-                if port.line.len() == 1 {
-                    let line = *port.numbered.get_or_insert_with(|| self.events.add_line());
-                    self.events.push_first(line, at as u32, arrival, number);
-                }
-            }
-            None => self.lost(end, packet),
+        let until = self.case.duration;
+        if !launch(&mut self.ports[at], &mut self.events, end, at, packet, until) {
+            self.lost(end, packet);
         }
     }
 
-    /// Frees the slot of a packet that has arrived or is lost.
-    pub(super) fn gone(&mut self, now: Nanos, packet: u32) {
+    /// Frees the slot of a packet that is lost.
+    fn gone(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
             self.watches[self.streams[travelling.stream as usize].flow as usize].left(now);
@@ -244,6 +242,7 @@ impl World<'_> {
     }
 
     /// Counts a packet that a queue dropped for its flow, and frees its slot.
+    #[inline(never)]
     fn flow_dropped(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
@@ -264,6 +263,7 @@ impl World<'_> {
     }
 
     /// Lets a port's engine send all that may leave now.
+    #[inline(never)]
     pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         if port.fifo.is_some() {
@@ -274,7 +274,11 @@ impl World<'_> {
         {
             governed.note_counters(now, &port.engine);
         }
-        self.fill(now, at)?;
+        if port.is_full() {
+            port.wakeup = None;
+        } else {
+            self.fill(now, at)?;
+        }
         if self.ports[at].engine.has_drops() {
             self.collect_drops(at);
         }
@@ -307,7 +311,7 @@ impl World<'_> {
 
     /// Counts for a flow how long its packet waited in a queue, and whether it was marked there.
     /// Only needed if an expectation or figure asks for that.
-    #[inline]
+    #[inline(always)]
     fn count_wait(&mut self, packet: u32, waited: Nanos, marked: bool) {
         if !self.queues_of_flows {
             return;
@@ -323,6 +327,7 @@ impl World<'_> {
     }
 
     /// Sets the port's timer to `wakeup`, unless it is set to that time already.
+    #[inline(always)]
     fn set_timer(&mut self, at: usize, wakeup: Option<Nanos>) {
         let port = &mut self.ports[at];
         if wakeup != port.wakeup {
@@ -335,17 +340,30 @@ impl World<'_> {
 
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
+    #[inline(always)]
     fn fill(&mut self, now: Nanos, at: usize) -> Handled {
-        if self.ports[at].has_plain_wire() {
-            let wakeup = loop {
-                match self.ports[at].step_wire(now)? {
-                    Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
-                    Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
-                }
-            };
-            self.set_timer(at, wakeup);
-            return Ok(());
+        if !self.ports[at].has_plain_wire() {
+            return self.fill_others(now, at);
         }
+        let wakeup = loop {
+            match self.ports[at].step_wire(now)? {
+                Step::Sent(departure, taken) => {
+                    self.departed(now, at, &departure, taken)?;
+                    // Most wires have room for one packet.
+                    if !self.ports[at].wire.has_room() {
+                        break None;
+                    }
+                }
+                Step::Ended(filled) => break self.ports[at].wakeup_after(filled, now, 0),
+            }
+        };
+        self.set_timer(at, wakeup);
+        Ok(())
+    }
+
+    /// The part of [`fill`](World::fill) that is about rings and stations.
+    #[inline(never)]
+    fn fill_others(&mut self, now: Nanos, at: usize) -> Handled {
         let mut wakeup = None;
         for queue in 0..self.ports[at].queues() {
             let other = self.fill_queue(now, at, queue)?;
@@ -358,7 +376,6 @@ impl World<'_> {
 
     /// The part of [`fill`](World::fill) that is about one transmit queue of rings, or about a
     /// station. Returns the time for which the port's timer must be set.
-    #[inline]
     fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Handled<Option<Nanos>> {
         loop {
             match self.ports[at].step(now, queue)? {
@@ -370,6 +387,7 @@ impl World<'_> {
 
     /// Counts a packet that has left the engine. If the end of its transmission is known already,
     /// sets the events for that end and for its arrival.
+    #[inline(never)]
     fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Handled {
         self.count_departure(now, at, departure, taken.bytes)?;
         if let Some(end) = taken.end {
@@ -445,6 +463,7 @@ impl World<'_> {
     }
 
     /// Handles the end of a transmission of a port.
+    #[inline(always)]
     pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Handled {
         let port = &mut self.ports[at];
         match &mut port.rings {
@@ -461,6 +480,7 @@ impl World<'_> {
 
     /// Counts a packet that a port's engine has handed over, and that takes `on_wire` bytes on the
     /// wire.
+    #[inline(always)]
     fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Handled {
         let packet = &departure.packet;
         let octet = &mut self.packets[packet.handle as usize].octet;
@@ -519,6 +539,29 @@ impl World<'_> {
         self.recorder = Some(recorder);
         Ok(written.map_err(record_error)?)
     }
+}
+
+/// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end, if that is
+/// before the end of the run. False if it is lost on the way.
+#[inline(always)]
+fn launch(port: &mut Port, events: &mut Events, end: Nanos, at: usize, packet: u32, until: Nanos) -> bool {
+    let Some(arrival) = port.flight.launch(end) else { return false };
+    if arrival >= until {
+        return true;
+    }
+    if !port.in_order {
+        events.push(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
+        return true;
+    }
+    let number = events.number();
+    if port.flying {
+        port.line.push_back((arrival, number, packet));
+    } else {
+        port.flying = true;
+        let line = *port.numbered.get_or_insert_with(|| events.add_line(at as u32));
+        events.push_first(line, packet, arrival, number);
+    }
+    true
 }
 
 /// The key of an IPv6 packet after it is put into IPv4. `back`: it goes from the link's `to` to its

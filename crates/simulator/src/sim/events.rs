@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use altq_engine::units::Nanos;
 
-use super::lines::Lines;
+use super::lines::{First, Lines};
 
 /// The order of events at one instant (docs/reference/published-models.md 1: transmission complete,
 /// timers, arrivals).
@@ -42,8 +42,6 @@ pub enum Event {
     Open(u32),
     /// An end of a stream is woken. The number is twice the stream's index, plus 1 for the far end.
     Wake(u32),
-    /// The first packet in this port's line arrives at the far end.
-    Arrive(u32),
     /// This packet arrives at the far end of a link that does not keep the order of packets.
     ArriveUnordered(u32),
     /// The host at which this packet has arrived handles it.
@@ -111,6 +109,8 @@ impl Ord for Entry {
 pub struct Events {
     /// The arrivals of the first packets in the lines of ports.
     lines: Lines,
+    /// The port of each line.
+    ports: Vec<u32>,
     /// All other events.
     heap: BinaryHeap<Entry>,
     /// True if the heap's first entry was taken already. It stays there until the next event is
@@ -143,41 +143,66 @@ impl Events {
         self.made
     }
 
-    /// Adds a line of packets, and returns its number.
-    pub fn add_line(&mut self) -> u32 {
+    /// Adds the line of packets of a port, and returns its number.
+    pub fn add_line(&mut self, port: u32) -> u32 {
+        self.ports.push(port);
         self.lines.add()
     }
 
-    /// Adds the event for the arrival of the first packet in a port's line, with a number that was
-    /// taken before. The line must have no event.
+    /// Adds the event for the arrival of the first packet in a line, with a number that was taken
+    /// before. The line must have no event.
     #[inline]
-    pub fn push_first(&mut self, line: u32, port: u32, time: Nanos, number: u64) {
-        self.lines.set(line, port, time, order(Rank::Arrival, number));
+    pub fn push_first(&mut self, line: u32, packet: u32, time: Nanos, number: u64) {
+        self.lines.set(First::new(line, packet, time, order(Rank::Arrival, number)));
     }
 
-    /// Takes the next event.
-    #[inline]
-    pub fn pop(&mut self) -> Option<(Nanos, Event)> {
-        if std::mem::take(&mut self.first_is_taken) {
+    /// The time of the next event if that is the arrival of the first packet in a line. It must
+    /// then be [taken](Events::take_arrival) before anything else is added.
+    #[inline(always)]
+    pub fn next_arrival(&mut self) -> Option<Nanos> {
+        if self.first_is_taken {
+            self.first_is_taken = false;
             self.heap.pop();
         }
-        let next = match (self.lines.first(), self.heap.peek()) {
-            (Some(line), Some(other)) if other.key() < line.key() => {
-                self.first_is_taken = true;
-                (other.time, other.event)
-            }
-            (Some(line), _) => {
-                self.lines.take_first();
-                (line.time, Event::Arrive(line.port))
-            }
-            (None, other) => {
-                let other = other?;
-                self.first_is_taken = true;
-                (other.time, other.event)
-            }
+        let line = self.lines.first();
+        let next = match self.heap.peek() {
+            Some(other) => line.key() < other.key(),
+            None => line.is_some(),
         };
+        next.then_some(line.time)
+    }
+
+    /// The time of the next event if there is one, and it is no arrival of a first packet.
+    #[inline(always)]
+    pub fn next_other(&self) -> Option<Nanos> {
+        self.heap.peek().map(|entry| entry.time)
+    }
+
+    /// The port at whose far end a packet [arrives next](Events::next_arrival), and the packet.
+    #[inline(always)]
+    pub fn arrival(&self) -> (u32, u32) {
+        let first = self.lines.first();
+        (self.ports[first.line() as usize], first.packet())
+    }
+
+    /// Takes the arrival that is next. `following`: time, number and packet of the arrival behind
+    /// it in the line, if there is one.
+    #[inline(always)]
+    pub fn take_arrival(&mut self, following: Option<(Nanos, u64, u32)>) {
         self.taken += 1;
-        Some(next)
+        match following {
+            Some((time, number, packet)) => self.lines.replace_first(packet, time, order(Rank::Arrival, number)),
+            None => self.lines.take_first(),
+        }
+    }
+
+    /// Takes the next event that is no arrival of a first packet.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Event> {
+        let event = self.heap.peek()?.event;
+        self.taken += 1;
+        self.first_is_taken = true;
+        Some(event)
     }
 
     /// Number of events that were taken.
@@ -192,6 +217,20 @@ mod tests {
 
     use super::*;
 
+    /// What was taken: the port and the packet of an arrival, or another event.
+    type Taken = Result<(u32, u32), Event>;
+
+    /// Takes the next event. No packet follows in its line.
+    fn pop(events: &mut Events) -> Option<(Nanos, Taken)> {
+        if let Some(time) = events.next_arrival() {
+            let arrival = events.arrival();
+            events.take_arrival(None);
+            return Some((time, Ok(arrival)));
+        }
+        let time = events.next_other()?;
+        events.take().map(|event| (time, Err(event)))
+    }
+
     #[test]
     fn events_come_in_order_however_they_are_added() {
         let mut random = Random::new(5, 0);
@@ -202,22 +241,22 @@ mod tests {
             match random.below(9) {
                 0..3 => {
                     events.push(time, Rank::Arrival, Event::Handle(n));
-                    waiting.push((time, n, Event::Handle(n)));
+                    waiting.push((time, n, Err(Event::Handle(n))));
                 }
                 3..5 => {
                     // A line of packets has one event at most.
                     let port = random.below(5);
-                    if waiting.iter().all(|(.., event)| *event != Event::Arrive(port)) {
-                        let line = *lines[port as usize].get_or_insert_with(|| events.add_line());
+                    if !waiting.iter().any(|(.., event)| matches!(event, Ok((own, _)) if *own == port)) {
+                        let line = *lines[port as usize].get_or_insert_with(|| events.add_line(port));
                         let number = events.number();
-                        events.push_first(line, port, time, number);
-                        waiting.push((time, n, Event::Arrive(port)));
+                        events.push_first(line, n, time, number);
+                        waiting.push((time, n, Ok((port, n))));
                     }
                 }
                 _ => {
                     waiting.sort_unstable_by_key(|(time, n, _)| (*time, *n));
                     let first = (!waiting.is_empty()).then(|| waiting.remove(0));
-                    assert_eq!(events.pop(), first.map(|(time, _, event)| (time, event)));
+                    assert_eq!(pop(&mut events), first.map(|(time, _, event)| (time, event)));
                 }
             }
         }
@@ -235,21 +274,22 @@ mod tests {
             (u64::MAX, Rank::Complete, 5),
             (7, Rank::Change, 6),
         ] {
-            events.push(time, rank, Event::Arrive(n));
+            events.push(time, rank, Event::Wake(n));
         }
-        let order: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut events)).collect();
         let expected = [(5, 2), (7, 1), (7, 4), (7, 3), (7, 6), (7, 0), (u64::MAX, 5)];
-        assert_eq!(order, expected.map(|(time, n)| (time, Event::Arrive(n))));
+        assert_eq!(order, expected.map(|(time, n)| (time, Err(Event::Wake(n)))));
         assert_eq!(events.taken(), 7);
         // A number taken early keeps its place.
-        let (early, line) = (events.number(), events.add_line());
+        let (early, line) = (events.number(), events.add_line(7));
         events.push(3, Rank::Arrival, Event::Handle(1));
         events.push_first(line, 2, 3, early);
-        assert_eq!(events.pop(), Some((3, Event::Arrive(2))));
+        assert_eq!(pop(&mut events), Some((3, Ok((7, 2)))));
         // One that is added after another was taken comes in its turn.
         events.push_first(line, 2, 4, early);
-        assert_eq!([events.pop(), events.pop()], [Some((3, Event::Handle(1))), Some((4, Event::Arrive(2)))]);
-        assert_eq!((events.pop(), events.taken()), (None, 10));
+        let next = [pop(&mut events), pop(&mut events)];
+        assert_eq!(next, [Some((3, Err(Event::Handle(1)))), Some((4, Ok((7, 2))))]);
+        assert_eq!((pop(&mut events), events.taken()), (None, 10));
         assert_eq!(size_of::<Entry>(), 24);
     }
 }

@@ -15,11 +15,20 @@ use crate::wire::{BeyondTime, Wire};
 pub struct Fifo {
     limit: Limit,
     ring: usize,
-    /// Packets that have not left: the time at which each one's transmission ends, and the bytes of
-    /// all packets up to it, itself included.
+    /// Packets that may not have left: the time at which each one's transmission ends, and the
+    /// bytes of all packets up to it, itself included. Those that have left are removed from time
+    /// to time.
     held: VecDeque<(Nanos, u64)>,
     bytes: u64,
+    /// When the last packet leaves.
+    last: Nanos,
+    /// While `held` has fewer packets than this, another one fits whatever has left: at most as
+    /// many as there is room for. With a limit in bytes it is 0.
+    sure: usize,
 }
+
+/// `held` has at most as many packets that have left as others, or this many.
+const LEFT: usize = 16;
 
 /// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,22 +44,41 @@ pub enum Fate {
 impl Fifo {
     /// An empty FIFO before a driver whose ring holds `ring` packets (0 counts as 1).
     pub fn new(limit: Limit, ring: usize) -> Fifo {
-        Fifo { limit, ring: ring.max(1), held: VecDeque::new(), bytes: 0 }
+        let mut fifo = Fifo { limit, ring: ring.max(1), held: VecDeque::new(), bytes: 0, last: 0, sure: 0 };
+        fifo.settle(0);
+        fifo
     }
 
     /// Takes a packet of `len` bytes that takes `charged` bytes on the wire. Nothing else may use
     /// the wire.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, now: Nanos, len: u32, charged: u32, wire: &mut Wire) -> Fate {
         // A transmission that ends now is complete: completions come before arrivals.
-        while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {}
-        if self.held.is_empty() {
-            wire.rest();
+        if self.last <= now {
+            self.held.clear();
+            wire.begin(now);
         }
+        if self.held.len() >= self.sure && !self.fits(now, len) {
+            return Fate::Full;
+        }
+        let end = match wire.pass(charged) {
+            Ok(end) => end,
+            Err(error) => return Fate::BeyondTime(error),
+        };
+        self.bytes += u64::from(len);
+        self.last = end;
+        self.held.push_back((end, self.bytes));
+        Fate::Leaves(end)
+    }
+
+    /// Whether a packet of `len` bytes fits.
+    #[inline(never)]
+    fn fits(&mut self, now: Nanos, len: u32) -> bool {
+        self.settle(now);
         // The driver's ring has the first of these packets; the others wait in the FIFO. Every
         // packet passes through the FIFO, so its limit counts even if the ring has room.
         let waiting = self.held.len().saturating_sub(self.ring);
-        let fits = match self.limit {
+        match self.limit {
             Limit::Packets(most) => waiting < most as usize,
             Limit::Bytes(most) => {
                 let before = match waiting {
@@ -59,17 +87,16 @@ impl Fifo {
                 };
                 self.bytes - before + u64::from(len) <= u64::from(most)
             }
-        };
-        if !fits {
-            return Fate::Full;
         }
-        let end = match wire.pass(now, charged) {
-            Ok(end) => end,
-            Err(error) => return Fate::BeyondTime(error),
+    }
+
+    /// Removes the packets that have left.
+    fn settle(&mut self, now: Nanos) {
+        while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {}
+        self.sure = match self.limit {
+            Limit::Packets(0) | Limit::Bytes(_) => 0,
+            Limit::Packets(most) => self.ring.saturating_add(most as usize).min(2 * self.held.len() + LEFT),
         };
-        self.bytes += u64::from(len);
-        self.held.push_back((end, self.bytes));
-        Fate::Leaves(end)
     }
 }
 

@@ -29,7 +29,6 @@ pub struct Limits {
 #[derive(Debug)]
 pub(super) struct Guard {
     limits: Limits,
-    handled: u64,
     /// The number of events after which the limits are looked at again.
     next: u64,
 }
@@ -39,30 +38,27 @@ impl Guard {
     pub fn begin(limits: &Limits, duration: Nanos) -> Result<Guard, SimError> {
         match limits.time {
             Some(limit) if duration > limit => Err(SimError::TooLong { duration, limit }),
-            _ => Ok(Guard { limits: limits.clone(), handled: 0, next: 0 }),
+            _ => Ok(Guard { limits: limits.clone(), next: 0 }),
         }
     }
 
-    /// Counts an event, before it is handled.
-    #[inline]
-    pub fn count(&mut self, now: Nanos) -> Handled {
-        if self.handled == self.next {
-            self.look(now)?;
-        }
-        self.handled += 1;
-        Ok(())
+    /// Looks at the limits from time to time, before an event is handled. `handled`: how many were
+    /// handled before it.
+    #[inline(always)]
+    pub fn check(&mut self, handled: u64, now: Nanos) -> Handled {
+        if handled == self.next { self.look(handled, now) } else { Ok(()) }
     }
 
     #[cold]
-    fn look(&mut self, now: Nanos) -> Handled {
+    fn look(&mut self, handled: u64, now: Nanos) -> Handled {
         if self.limits.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(Box::new(SimError::Stopped));
         }
         let most = self.limits.events.unwrap_or(u64::MAX);
-        if self.handled >= most {
+        if handled >= most {
             return Err(Box::new(SimError::TooManyEvents { limit: most, at: now }));
         }
-        self.next = self.handled.saturating_add(EVENTS_PER_LOOK).min(most);
+        self.next = handled.saturating_add(EVENTS_PER_LOOK).min(most);
         Ok(())
     }
 }
@@ -78,7 +74,7 @@ mod tests {
             if stop_at == Some(event) {
                 limits.stop.as_ref().unwrap().store(true, Ordering::Relaxed);
             }
-            if guard.count(event).is_err() {
+            if guard.check(event, event).is_err() {
                 return event;
             }
         }

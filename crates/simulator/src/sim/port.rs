@@ -42,8 +42,10 @@ pub struct Port {
     pub handling: Nanos,
     /// The medium, which decides when a packet that has left arrives, or that it is lost.
     pub flight: Flight,
-    /// Packets that have left, in the order in which they arrive: time, number of the event,
-    /// packet. Only the first one's event is in the queue of events, which keeps that queue short.
+    /// Whether packets that have left are on their way. The first one to arrive is in the queue of
+    /// events, and only this one, which keeps that queue short.
+    pub flying: bool,
+    /// The others, in the order in which they arrive: time, number of the event, packet.
     pub line: VecDeque<(Nanos, u64, u32)>,
     /// The line's number in the queue of events; `None` before its first packet.
     pub numbered: Option<u32>,
@@ -271,6 +273,7 @@ impl Port {
             to: if back { case.from } else { case.to },
             handling: 0,
             in_order: way.reorder == 0.0 && (way.keep_order || way.jitter == 0),
+            flying: false,
             line: VecDeque::new(),
             numbered: None,
             flight: Flight::new(way.clone(), random),
@@ -301,6 +304,13 @@ impl Port {
     #[inline]
     pub fn has_plain_wire(&self) -> bool {
         self.rings.is_none() && self.station.is_none()
+    }
+
+    /// True if its wire takes no packet now, so that its scheduler need not be asked, and no timer
+    /// is needed.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.has_plain_wire() && !self.wire.has_room()
     }
 
     /// Of how many transmit queues each has an engine of its own.

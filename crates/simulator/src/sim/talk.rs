@@ -13,7 +13,7 @@ use super::Handled;
 use super::events::{Event, Rank};
 use super::stream::{Load, NEVER, Talk};
 use super::world::World;
-use crate::tcp::{Flags, Socket};
+use crate::tcp::{Flags, Segment, Socket};
 
 /// Requests and answers in datagrams, one at a time.
 #[derive(Clone, Debug)]
@@ -267,6 +267,7 @@ impl World<'_> {
     }
 
     /// Sets the time at which an end must be woken.
+    #[inline(always)]
     pub(super) fn arm(&mut self, place: usize, end: usize, wake: Nanos) {
         let stream = &mut self.streams[place];
         let tcp = matches!(stream.talk, Talk::Tcp(_));
@@ -314,7 +315,7 @@ impl World<'_> {
                 }
                 _ => self.streams[place].ends[0].key.tos,
             };
-            let refused = self.send(now, place, 0, Parcel::new(*len, octet, Load::Number(*number)))?;
+            let refused = self.send(now, place, 0, &Parcel::new(*len, octet, Load::Number(*number)))?;
             if refused
                 && let Talk::Source(source) = &mut self.streams[place].talk
                 && let Some(sleep) = source.refused()
@@ -341,7 +342,7 @@ impl World<'_> {
         let (len, number, retry) = (ask.lens[0], ask.number, ask.retry);
         let octet = stream.ends[0].key.tos;
         self.arm(place, 0, now.saturating_add(retry));
-        self.send(now, place, 0, Parcel::new(len, octet, Load::Number(number))).map(|_| ())
+        self.send(now, place, 0, &Parcel::new(len, octet, Load::Number(number))).map(|_| ())
     }
 
     /// Sends a ping, unless the flow is over, and gives up those that are too old.
@@ -362,18 +363,20 @@ impl World<'_> {
         let Some((number, size, interval)) = sends else { return Ok(()) };
         self.probed(now, flow);
         self.arm(place, 0, now.saturating_add(interval));
-        self.send(now, place, 0, Parcel::new(size, octet, Load::Echo { number, answer: false })).map(|_| ())
+        self.send(now, place, 0, &Parcel::new(size, octet, Load::Echo { number, answer: false })).map(|_| ())
     }
 
     /// Handles a packet that has arrived at its destination.
+    #[inline(never)]
     pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Handled {
-        self.gone(now, packet);
         let travelling = &self.packets[packet as usize];
         let (place, end, len) = (travelling.stream as usize, 1 - usize::from(travelling.end & 1), travelling.len);
-        let (late, octet) = (travelling.life != self.streams[place].life, travelling.octet);
         let stream = &mut self.streams[place];
+        let (late, octet) = (travelling.life != stream.life, travelling.octet);
         let flow = stream.flow as usize;
+        self.free_packets.push(packet);
         if end == 1 {
+            self.watches[flow].left(now);
             let cell = self.flow_tally.cell(self.segment, flow);
             cell.received += u64::from(travelling.segments);
             cell.bytes += u64::from(len);
@@ -389,7 +392,8 @@ impl World<'_> {
         if late {
             return Ok(());
         }
-        let headers = if stream.ends[0].key.family == 6 { 48 } else { 28 };
+        let family = stream.ends[0].key.family;
+        let payload = || u64::from(len.saturating_sub(if family == 6 { 48 } else { 28 }));
         match (&mut stream.talk, &travelling.load) {
             (Talk::Tcp(pair), Load::Segment(segment)) => {
                 pair.sockets[end].received(now, segment, octet & 3 == 3);
@@ -408,8 +412,8 @@ impl World<'_> {
                 if end == 1 {
                     let answer = ask.lens[1];
                     let octet = stream.ends[1].key.tos;
-                    self.count_payload(now, flow, u64::from(len.saturating_sub(headers)));
-                    return self.send(now, place, 1, Parcel::new(answer, octet, Load::Number(number))).map(|_| ());
+                    self.count_payload(now, flow, payload());
+                    return self.send(now, place, 1, &Parcel::new(answer, octet, Load::Number(number))).map(|_| ());
                 }
                 if ask.open && ask.number == number {
                     let cell = self.flow_tally.cell(self.segment, flow);
@@ -427,8 +431,8 @@ impl World<'_> {
             (Talk::Pings(_), Load::Echo { number, answer: false }) => {
                 let octet = stream.ends[1].key.tos;
                 let answer = Load::Echo { number: *number, answer: true };
-                self.count_payload(now, flow, u64::from(len.saturating_sub(headers)));
-                return self.send(now, place, 1, Parcel::new(len, octet, answer)).map(|_| ());
+                self.count_payload(now, flow, payload());
+                return self.send(now, place, 1, &Parcel::new(len, octet, answer)).map(|_| ());
             }
             (Talk::Pings(pings), Load::Echo { number, answer: true }) => {
                 let Some(sent) = pings.answered(*number) else { return Ok(()) };
@@ -442,7 +446,7 @@ impl World<'_> {
                 let delay = i64::try_from(took).unwrap_or(i64::MAX);
                 return self.heard(now, flow, sent, Answer::After(delay));
             }
-            (Talk::Source(_), _) => self.count_payload(now, flow, u64::from(len.saturating_sub(headers))),
+            (Talk::Source(_), _) => self.count_payload(now, flow, payload()),
             (Talk::Playback(_), _) => self.count_payload(now, flow, u64::from(len)),
             _ => {}
         }
@@ -450,6 +454,7 @@ impl World<'_> {
     }
 
     /// Counts payload that was delivered in order.
+    #[inline(always)]
     fn count_payload(&mut self, now: Nanos, flow: usize, bytes: u64) {
         if bytes == 0 {
             return;
@@ -462,17 +467,31 @@ impl World<'_> {
     }
 
     /// Runs the program of an end, and then sends what its socket may send.
+    #[inline(always)]
     fn run_program(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
         let stream = &mut self.streams[place];
-        let flow = stream.flow as usize;
         let Talk::Tcp(pair) = &mut stream.talk else { return Ok(()) };
-        let TcpPair { sockets: [near, far], program, active, .. } = &mut **pair;
+        let TcpPair { sockets: [_, far], program, .. } = &mut **pair;
         match program {
             Program::Bulk => {
                 if end == 1 && far.peer_closed() {
                     far.close();
                 }
+                self.transmit(now, place, end)
             }
+            Program::RequestResponse { .. } => self.run_requests(now, place, end),
+        }
+    }
+
+    /// Runs the program of an end that asks or answers.
+    #[inline(never)]
+    fn run_requests(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
+        let stream = &mut self.streams[place];
+        let flow = stream.flow as usize;
+        let Talk::Tcp(pair) = &mut stream.talk else { return Ok(()) };
+        let TcpPair { sockets: [near, far], program, active, .. } = &mut **pair;
+        match program {
+            Program::Bulk => {}
             Program::RequestResponse { request, response, asked, done, answered, once } => {
                 if end == 1 {
                     while far.delivered() >= (*answered + 1) * *request {
@@ -520,24 +539,26 @@ impl World<'_> {
     }
 
     /// Sends what a socket has to send, and sets its timer.
+    #[inline(never)]
     fn transmit(&mut self, now: Nanos, place: usize, end: usize) -> Handled {
         let mut whole: Option<Parcel> = None;
+        let mut parcel = Parcel::new(0, 0, Load::Segment(Segment::default()));
         loop {
             let stream = &mut self.streams[place];
             let Talk::Tcp(pair) = &mut stream.talk else { return Ok(()) };
             let (tso, socket) = (pair.tso, &mut pair.sockets[end]);
-            let Some((segment, ecn)) = socket.poll_transmit(now) else { break };
-            let octet = stream.ends[end].key.tos | ecn & 3;
-            let parcel = Parcel::new(segment.bytes, octet, Load::Segment(segment));
+            let Load::Segment(segment) = &mut parcel.load else { break };
+            let Some(ecn) = socket.transmit(now, segment) else { break };
+            (parcel.len, parcel.octet) = (segment.bytes, stream.ends[end].key.tos | ecn & 3);
             if !tso {
-                self.send(now, place, end, parcel)?;
+                self.send(now, place, end, &parcel)?;
             } else if !whole.as_mut().is_some_and(|whole| whole.merge(&parcel))
                 && let Some(full) = whole.replace(parcel)
             {
-                self.send(now, place, end, full)?;
+                self.send(now, place, end, &full)?;
             }
         }
-        if let Some(rest) = whole {
+        if let Some(rest) = &whole {
             self.send(now, place, end, rest)?;
         }
         let Talk::Tcp(pair) = &self.streams[place].talk else { return Ok(()) };

@@ -94,16 +94,11 @@ impl Tally {
     /// A cell, which is made if it does not exist.
     #[inline]
     pub fn cell(&mut self, segment: usize, column: usize) -> &mut Cell {
-        if column >= self.segments[segment].len() {
-            self.widen(segment, column);
+        let row = &mut self.segments[segment];
+        if column >= row.len() {
+            widen(row, column);
         }
-        &mut self.segments[segment][column]
-    }
-
-    /// Makes cells up to one that does not exist.
-    #[cold]
-    fn widen(&mut self, segment: usize, column: usize) {
-        self.segments[segment].resize(column + 1, Cell::default());
+        &mut row[column]
     }
 
     /// The sums of `charged` over segments, by class or flow.
@@ -145,6 +140,12 @@ impl Tally {
         }
         sum
     }
+}
+
+/// Makes cells up to one that does not exist.
+#[cold]
+fn widen(row: &mut Vec<Cell>, column: usize) {
+    row.resize(column + 1, Cell::default());
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ impl FlowGaps {
     /// Counts a packet of the flow that arrives now.
     #[inline]
     pub fn arrived(&mut self, now: Nanos, flow: usize) {
-        for (from, to, gaps) in self.flows.get_mut(flow).into_iter().flatten() {
+        let Some(windows) = self.flows.get_mut(flow) else { return };
+        for (from, to, gaps) in windows {
             if (*from..*to).contains(&now) {
                 gaps.arrived(now);
             }

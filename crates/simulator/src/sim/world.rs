@@ -108,6 +108,15 @@ pub struct World<'a> {
     pub(super) progress: Option<Arc<Progress>>,
 }
 
+/// What is done now and then, between events.
+struct Ticker {
+    /// When the next segment begins, or progress is to be told: one comparison for each event.
+    due: Nanos,
+    /// The time up to which progress was told, and after which span it is told again.
+    told: Nanos,
+    step: Nanos,
+}
+
 /// The error for a case in which something does not fit together.
 pub fn bad(message: impl Into<String>) -> SimError {
     SimError::Case(message.into())
@@ -314,72 +323,98 @@ impl<'a> World<'a> {
     pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>, limits: &Limits) -> Result<(), SimError> {
         let mut guard = Guard::begin(limits, self.case.duration)?;
         self.recorder = recorder;
-        let (mut told, step) = (0, (self.case.duration / 1000).max(1));
-        while let Some((now, event)) = self.events.pop() {
-            guard.count(now)?;
-            if now >= self.segment_ends {
-                self.segment = self.segments.find(now, self.segment);
-                self.segment_ends = self.segments.end(self.segment);
-            }
-            if now - told >= step {
-                self.progress.iter().for_each(|progress| progress.add(now - told));
-                told = now;
-            }
-            match event {
-                Event::Arrive(port) => self.arrive_first_in_line(now, port as usize)?,
-                Event::Complete(port) => self.complete(now, port as usize)?,
-                Event::Timer(port) => {
-                    if self.ports[port as usize].wakeup == Some(now) {
-                        self.ports[port as usize].wakeup = None;
-                        self.run_scheduler(now, port as usize)?;
-                    }
+        let mut ticker = Ticker { due: 0, told: 0, step: (self.case.duration / 1000).max(1) };
+        loop {
+            // Most events are arrivals.
+            if let Some(now) = self.events.next_arrival() {
+                guard.check(self.events.taken(), now)?;
+                if now >= ticker.due {
+                    self.tick(now, &mut ticker);
                 }
-                Event::Medium(medium) => self.medium(now, medium as usize)?,
-                Event::Change(at) => {
-                    self.change(now, at as usize)?;
-                    for port in 0..self.ports.len() {
-                        self.run_scheduler(now, port)?;
-                    }
-                }
-                Event::Start(flow) => self.start(now, flow as usize)?,
-                Event::Stop(flow) => self.stop(now, flow as usize)?,
-                Event::Open(flow) => self.open(now, flow as usize)?,
-                Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
-                Event::ArriveUnordered(packet) => {
-                    let last = self.packets[packet as usize].hop as usize - 1;
-                    self.arrive(now, self.hops[last] as usize, packet)?
-                }
-                Event::Handle(packet) => self.handle(now, packet)?,
-                Event::Adapt(link) => self.ask_again(now, link as usize)?,
+                self.arrive_first_in_line(now)?;
+                continue;
             }
+            let Some(now) = self.events.next_other() else { break };
+            guard.check(self.events.taken(), now)?;
+            if now >= ticker.due {
+                self.tick(now, &mut ticker);
+            }
+            let Some(event) = self.events.take() else { break };
+            self.happen(now, event)?;
         }
-        self.progress.iter().for_each(|progress| progress.add(self.case.duration - told));
+        self.progress.iter().for_each(|progress| progress.add(self.case.duration - ticker.told));
         if let Some(recorder) = self.recorder.take() {
             recorder.finish().map_err(super::record_error)?;
         }
         Ok(())
     }
 
-    /// Lets the first packet of a port's line arrive, and adds the event of the next one.
-    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Handled {
-        let port = &mut self.ports[at];
-        let Some((_, _, packet)) = port.line.pop_front() else { return Ok(()) };
-        if let (Some((time, number, _)), Some(line)) = (port.line.front(), port.numbered) {
-            self.events.push_first(line, at as u32, *time, *number);
+    /// Begins the next segment, and tells how far the run is, if it is time for that.
+    #[cold]
+    fn tick(&mut self, now: Nanos, ticker: &mut Ticker) {
+        if now >= self.segment_ends {
+            self.segment = self.segments.find(now, self.segment);
+            self.segment_ends = self.segments.end(self.segment);
         }
-        self.arrive(now, at, packet)
+        if now - ticker.told >= ticker.step {
+            self.progress.iter().for_each(|progress| progress.add(now - ticker.told));
+            ticker.told = now;
+        }
+        ticker.due = ticker.told.saturating_add(ticker.step).min(self.segment_ends);
     }
 
-    /// Lets a packet arrive at the host behind a port, which handles it after the host's delay.
-    #[inline]
-    fn arrive(&mut self, now: Nanos, at: usize, packet: u32) -> Handled {
-        match self.ports[at].handling {
-            0 => self.handle(now, packet),
-            delay => {
-                self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet));
+    /// Handles an event that is not the arrival of the first packet in a line.
+    #[inline(always)]
+    fn happen(&mut self, now: Nanos, event: Event) -> Handled {
+        match event {
+            Event::Complete(port) => self.complete(now, port as usize),
+            Event::Timer(port) => {
+                if self.ports[port as usize].wakeup == Some(now) {
+                    self.ports[port as usize].wakeup = None;
+                    self.run_scheduler(now, port as usize)?;
+                }
                 Ok(())
             }
+            Event::Medium(medium) => self.medium(now, medium as usize),
+            Event::Change(at) => {
+                self.change(now, at as usize)?;
+                (0..self.ports.len()).try_for_each(|port| self.run_scheduler(now, port))
+            }
+            Event::Start(flow) => self.start(now, flow as usize),
+            Event::Stop(flow) => self.stop(now, flow as usize),
+            Event::Open(flow) => self.open(now, flow as usize),
+            Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1),
+            Event::ArriveUnordered(packet) => {
+                let last = self.packets[packet as usize].hop as usize - 1;
+                match self.ports[self.hops[last] as usize].handling {
+                    0 => self.handle(now, packet),
+                    delay => self.handle_later(now, delay, packet),
+                }
+            }
+            Event::Handle(packet) => self.handle(now, packet),
+            Event::Adapt(link) => self.ask_again(now, link as usize),
         }
+    }
+
+    /// Lets the first packet of a port's line arrive at the host behind the port, which handles it
+    /// after the host's delay, and adds the event of the next packet.
+    #[inline(always)]
+    fn arrive_first_in_line(&mut self, now: Nanos) -> Handled {
+        let (at, packet) = self.events.arrival();
+        let port = &mut self.ports[at as usize];
+        let following = port.line.pop_front();
+        port.flying = following.is_some();
+        self.events.take_arrival(following);
+        match port.handling {
+            0 => self.handle_inline(now, packet),
+            delay => self.handle_later(now, delay, packet),
+        }
+    }
+
+    /// Lets a host handle a packet after its delay.
+    fn handle_later(&mut self, now: Nanos, delay: Nanos, packet: u32) -> Handled {
+        self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet));
+        Ok(())
     }
 
     /// How long the case runs.

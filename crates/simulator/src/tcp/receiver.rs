@@ -99,6 +99,7 @@ impl Receiver {
     /// A segment with payload or FIN has arrived. `marked`: its packet carried an ECN mark.
     /// `stamps`: timestamps are in use. After a pause longer than `rto` the first acknowledgements
     /// are sent at once again.
+    #[inline(always)]
     pub fn received(&mut self, config: &Config, now: Nanos, segment: &Segment, marked: bool, stamps: bool, rto: Nanos) {
         let (from, to) = (segment.seq, segment.end());
         // RFC 7323 4.3: if one acknowledgement covers several segments, it echoes the timestamp of
@@ -216,6 +217,13 @@ impl Receiver {
             }
         }
         self.recent[at..].fill((0, 0));
+    }
+
+    /// Whether an acknowledgement has SACK blocks. Without a gap and without a duplicate there is
+    /// nothing to report.
+    #[inline]
+    pub fn has_sack(&self) -> bool {
+        !self.held.is_empty() || self.duplicate.is_some()
     }
 
     /// The SACK blocks of an acknowledgement.

@@ -21,12 +21,30 @@ const DUPLICATES: u32 = 3;
 
 impl Sender {
     /// An acknowledgement has arrived.
+    #[inline(always)]
     pub fn acknowledged(&mut self, config: &Config, now: Nanos, segment: &Segment) {
         // RFC 9293 3.10.7.4: an acknowledgement of what was never sent is ignored, and so is an old
         // one.
         if segment.ack > self.next || segment.ack < self.una {
             return;
         }
+        let edge = segment.ack + u64::from(segment.window);
+        let advanced = segment.ack > self.una;
+        let echo = self.ecn && segment.flags.has(Flags::ECE);
+        let widest = self.widest.max(segment.window);
+        if !advanced && !echo && segment.sack.is_empty() && self.rests() && !self.control.is_model_based() {
+            // The acknowledgement can only have moved the edge of the peer's window. So it is with
+            // every segment that comes to an end that only receives.
+            (self.edge, self.widest) = (edge, widest);
+            (self.high, self.resent_at, self.timer, self.only_new) = (self.next, None, None, false);
+            return;
+        }
+        self.acknowledged_more(config, now, segment, echo);
+    }
+
+    /// The part of [`acknowledged`](Sender::acknowledged) that is not about the peer's window only.
+    #[inline(never)]
+    fn acknowledged_more(&mut self, config: &Config, now: Nanos, segment: &Segment, echo: bool) {
         let edge = segment.ack + u64::from(segment.window);
         let advanced = segment.ack > self.una;
         // RFC 5681 2: a duplicate acknowledges nothing new, carries no data, SYN or FIN, and offers
@@ -39,15 +57,7 @@ impl Sender {
             && self.board.len() > 0;
         self.edge = edge;
         self.widest = self.widest.max(segment.window);
-        let echo = self.ecn && segment.flags.has(Flags::ECE);
         let model_based = self.control.is_model_based();
-        if !advanced && !echo && !model_based && segment.sack.is_empty() && self.rests() {
-            // The acknowledgement can only have moved the edge of the peer's window. So it is with
-            // every segment that comes to an end that only receives.
-            (self.high, self.resent_at, self.timer, self.only_new) = (self.next, None, None, false);
-            return;
-        }
-
         let before = if model_based { self.in_flight(config) } else { 0 };
         let mut report = AckReport { highest: self.board.highest(), ..AckReport::default() };
         let shortest = self.rto.min();
@@ -112,6 +122,7 @@ impl Sender {
     }
 
     /// Whether nothing is in flight, and nothing is to be repaired or found out.
+    #[inline(always)]
     fn rests(&self) -> bool {
         self.board.len() == 0 && self.state == State::Open && self.probe.is_none()
     }

@@ -428,9 +428,31 @@ impl Scoreboard {
     }
 
     /// Takes note of an acknowledgement by number. Calls `rack` for each segment that is newly
-    /// reported.
+    /// reported, but for those after which another one was sent first.
+    #[inline(always)]
     pub fn acked(&mut self, ack: u64, high: u64, report: &mut AckReport, mut rack: impl FnMut(&Sent)) {
-        while let Some(sent) = self.sent.pop_front_if(|sent| sent.end() <= ack) {
+        loop {
+            // Most segments are sent once, and then acknowledged by number. Of a row of these the
+            // first one has the lowest number, and the last one was sent last.
+            let mut row: Option<(Sent, Sent, u32)> = None;
+            while let Some(sent) = self.sent.front().copied()
+                && sent.end() <= ack
+                && sent.flags & !FIN == 0
+                && self.rate.is_none()
+            {
+                self.sent.pop_front();
+                row = Some(row.map_or((sent, sent, 1), |(first, _, n)| (first, sent, n + 1)));
+            }
+            if let Some((first, last, n)) = row {
+                (report.delivered, report.acked) = (report.delivered + n, report.acked + n);
+                report.original |= first.end() <= high;
+                report.reordered |= first.end() < report.highest;
+                report.first = report.first.or(Some(first.sent));
+                report.last = Some(last.sent);
+                rack(&last);
+                self.base += u64::from(n);
+            }
+            let Some(sent) = self.sent.pop_front_if(|sent| sent.end() <= ack) else { break };
             report.resent |= sent.is(RETRANSMITTED);
             if sent.is(SACKED) {
                 self.sacked -= 1;

@@ -215,6 +215,7 @@ impl Sender {
     }
 
     /// The next segment to be sent, if one may be sent now.
+    #[inline(always)]
     pub fn transmit(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         if std::mem::take(&mut self.probing)
             && let Some(sent) = self.send_probe(config, now)

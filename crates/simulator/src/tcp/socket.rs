@@ -9,7 +9,7 @@ use super::pacer::Pacer;
 use super::receiver::Receiver;
 use super::rto::{Rto, wheel};
 use super::scoreboard::FIN;
-use super::segment::{Flags, Options, Segment};
+use super::segment::{Flags, Options, Sack, Segment};
 use super::sender::{Counters, Sender};
 
 /// ECT(0): the packet's queue may mark it (RFC 3168 5).
@@ -140,6 +140,7 @@ impl Socket {
     }
 
     /// A segment has arrived; `marked`: its packet carried the ECN codepoint CE (RFC 3168 5).
+    #[inline(always)]
     pub fn received(&mut self, now: Nanos, segment: &Segment, marked: bool) {
         let flags = segment.flags;
         if flags.has(Flags::RST) {
@@ -299,18 +300,26 @@ impl Socket {
     /// The next segment to send now, and the ECN bits of its packet (0: Not-ECT, 2: ECT(0));
     /// `None`: nothing more for now.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+        let mut segment = Segment::default();
+        self.transmit(now, &mut segment).map(|ecn| (segment, ecn))
+    }
+
+    /// As [`poll_transmit`](Socket::poll_transmit), but writes the segment where the caller wants
+    /// it: copying a segment takes as long as to make one.
+    #[inline(always)]
+    pub(crate) fn transmit(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
         if self.first != First::Nothing {
-            return self.first(now);
+            return self.first(now, segment);
         }
         match self.phase {
-            Phase::SynSent | Phase::SynReceived => return self.syn(now),
+            Phase::SynSent | Phase::SynReceived => return self.syn(now, segment),
             Phase::Open => {}
             Phase::Listen => return None,
-            Phase::TimeWait(_) | Phase::Closed => return self.acknowledgement(now),
+            Phase::TimeWait(_) | Phase::Closed => return self.acknowledgement(now, segment),
         }
         match self.sender.transmit(&self.config, now) {
             Some((sent, again)) => {
-                let mut segment = self.segment(now);
+                self.segment(now, segment);
                 segment.seq = sent.seq;
                 segment.len = sent.len;
                 if sent.flags & FIN != 0 {
@@ -333,52 +342,59 @@ impl Socket {
                 }
                 segment.bytes += sent.len;
                 self.receiver.acknowledged();
-                Some((segment, ecn))
+                Some(ecn)
             }
-            None => self.acknowledgement(now),
+            None => self.acknowledgement(now, segment),
         }
     }
 
     /// The segment that is to be sent before anything else.
     #[cold]
-    fn first(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+    fn first(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
         let First::Reset(seq) = std::mem::replace(&mut self.first, First::Nothing) else {
-            return self.acknowledgement(now);
+            return self.acknowledgement(now, segment);
         };
         let flags = Flags::RST.with(Flags::ACK);
         let bytes = u32::from(self.config.headers);
-        Some((Segment { seq, ack: self.receiver.next(), flags, bytes, ..Segment::default() }, 0))
+        *segment = Segment { seq, ack: self.receiver.next(), flags, bytes, ..Segment::default() };
+        Some(0)
     }
 
     /// A segment that only acknowledges, if one is due.
-    fn acknowledgement(&mut self, now: Nanos) -> Option<(Segment, u8)> {
-        if !self.receiver.urgent(now) {
-            return None;
-        }
-        let segment = self.segment(now);
+    #[inline(always)]
+    fn acknowledgement(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
+        if self.receiver.urgent(now) { self.acknowledge(now, segment) } else { None }
+    }
+
+    /// A segment that only acknowledges.
+    #[inline(never)]
+    fn acknowledge(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
+        self.segment(now, segment);
         self.receiver.acknowledged();
         self.sender.counters.acks += 1;
-        Some((segment, 0))
+        Some(0)
     }
 
     /// A segment without payload, with all other fields set.
-    fn segment(&self, now: Nanos) -> Segment {
+    #[inline]
+    fn segment(&self, now: Nanos, segment: &mut Segment) {
         let stamps = self.options.has(Options::STAMPS);
-        let sack = if self.options.has(Options::SACK) { self.receiver.sack(stamps) } else { Default::default() };
-        let echo = if self.receiver.marked() { Flags::ECE } else { Flags::default() };
-        Segment {
-            seq: self.sender.next,
-            ack: self.receiver.next(),
-            stamp: if stamps { now } else { 0 },
-            echo: if stamps { self.receiver.stamp() } else { 0 },
-            len: 0,
-            bytes: self.config.bytes(stamps, sack.len(), 0),
-            window: self.offered(),
-            sack,
-            mss: 0,
-            flags: Flags::ACK.with(echo),
-            options: self.options,
+        if !segment.sack.is_empty() {
+            segment.sack = Sack::default();
         }
+        if self.options.has(Options::SACK) && self.receiver.has_sack() {
+            segment.sack = self.receiver.sack(stamps);
+        }
+        let echo = if self.receiver.marked() { Flags::ECE } else { Flags::default() };
+        segment.seq = self.sender.next;
+        segment.ack = self.receiver.next();
+        (segment.stamp, segment.echo) = if stamps { (now, self.receiver.stamp()) } else { (0, 0) };
+        segment.len = 0;
+        segment.bytes = self.config.bytes(stamps, segment.sack.len(), 0);
+        segment.window = self.offered();
+        segment.mss = 0;
+        segment.flags = Flags::ACK.with(echo);
+        segment.options = self.options;
     }
 
     /// The window offered, in bytes: the receive buffer, rounded down to a unit of the window
@@ -388,7 +404,8 @@ impl Socket {
     }
 
     /// The SYN, or the answer to one, if it is due.
-    fn syn(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+    #[cold]
+    fn syn(&mut self, now: Nanos, segment: &mut Segment) -> Option<u8> {
         if self.syn_at.is_none_or(|at| at > now) {
             return None;
         }
@@ -426,7 +443,7 @@ impl Socket {
         // RFC 9293 3.2: MSS 4 bytes; SACK permitted 2, with timestamps 12; window scale 3; padded.
         let (sack, stamps) = (options.has(Options::SACK), options.has(Options::STAMPS));
         let bytes = 4 + if stamps { 12 } else { 4 * u32::from(sack) } + 4 * u32::from(options.has(Options::SCALE));
-        let segment = Segment {
+        *segment = Segment {
             seq: 0,
             ack: self.receiver.next(),
             stamp: now,
@@ -440,7 +457,7 @@ impl Socket {
             flags,
             options,
         };
-        Some((segment, 0))
+        Some(0)
     }
 
     /// When to call [`Socket::timeout`] and then [`Socket::poll_transmit`] next if nothing else
