@@ -59,7 +59,8 @@ class Part:
 def interleaved(part, arguments, what, choices, measure):
     """Measures every choice once a round, each round from another one on. A run that other machines
     or processes disturbed, or in which the host did not keep time, is made up to three times again,
-    and one that failed otherwise once. The runs that count, by choice."""
+    and one that failed otherwise once. `later` in a run is called when it is no longer watched, and
+    gives the rest of it. The runs that count, by choice."""
     found = {choice: [] for choice in choices}
     for number in range(arguments.rounds):
         first = number % len(choices)
@@ -75,6 +76,11 @@ def interleaved(part, arguments, what, choices, measure):
                     except Failure as error:
                         run["why"] = [str(error)]
                 run["why"] = run["why"] + watch.why
+                if (later := run.pop("later", None)) and not run["why"]:
+                    try:
+                        run |= later()
+                    except Failure as error:
+                        run["why"] = [str(error)]
                 run |= {"what": what, "choice": choice, "round": number, "busy_processors": round(watch.busy, 3)}
                 if choice not in part.skipped:
                     part.runs.append(run)

@@ -127,10 +127,10 @@ def beside(world, arguments):
                                       ("own p99", "altq's own p99, ms", STEP)]:
                 without, with_all = (valid(found[path], f"{kind} {key} {name}") for kind in ("without", "with"))
                 compared(part, path, f"{name}: {what}", without, with_all, 1e-6, wanted)
-    part.notes.append(f"A round is one link that never stops: those who look come and go {STRETCHES // 2} times, and the "
-                      "stretches of a kind are one figure. Ratios: medians of the rounds' own, and the worst. p50, p99: of "
-                      "datagrams that are timed from end to end. altq's own has steps of 1/32. A round in which those "
-                      "who look got less than 7 answers in 10 s does not count.")
+    part.notes.append(f"A round is one link that never stops: those who look come and go {STRETCHES // 2} times, and "
+                      "the stretches of a kind are one figure. Ratios: medians of the rounds' own, and the worst. "
+                      "p50, p99: of datagrams that are timed from end to end. altq's own has steps of 1/32. A round "
+                      "in which those who look got less than 7 answers in 10 s does not count.")
     return part
 
 

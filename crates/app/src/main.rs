@@ -3,6 +3,7 @@
 #[macro_use]
 mod say;
 
+mod aside;
 #[cfg(feature = "experiments")]
 mod captured;
 #[cfg(feature = "experiments")]

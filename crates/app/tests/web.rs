@@ -100,6 +100,23 @@ fn a_log_that_nobody_reads_keeps_no_browser_waiting() {
     assert!(there(&mut reader).bytes().all(|byte| byte == b'.'), "there was no room");
 }
 
+/// All of its threads: none takes processor time that a loop needs.
+#[test]
+fn who_looks_leaves_the_processor_to_what_shapes() {
+    let folder = Folder::new("aside");
+    let _answers = serve(&folder.socket(), shaping(1));
+    let web = Web::start(&folder.socket(), &[]);
+    assert_eq!(web.get("/stat.json", "").0, 200);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", web.child.id())).unwrap();
+    // proc(5): the nice value is the 19th field, the 17th behind the name in brackets.
+    let nice = tasks.map(|task| {
+        let line = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+        line.rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().parse::<i32>().unwrap()
+    });
+    let nice: Vec<i32> = nice.collect();
+    assert!(nice.len() > 1 && nice.iter().all(|of| *of >= 10), "{nice:?}");
+}
+
 #[test]
 fn events_are_a_snapshot_and_then_what_changes() {
     let folder = Folder::new("events");

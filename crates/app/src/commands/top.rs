@@ -222,7 +222,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     match &args.remote {
         Some(host) => source::remote(args, host),
-        None => source::socket(args),
+        None => {
+            crate::aside::stand_aside("altq top");
+            source::socket(args)
+        }
     }
 }
 

@@ -81,6 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut feed = Feed::new(path.clone(), args.history, !args.no_histograms);
     // Nobody need read the log: no client waits for that.
     crate::say::never_wait("altq web");
+    crate::aside::stand_aside("altq web");
     eprintln!("altq web: http://{address}/ shows what the altq at {} does", path.display());
     if !address.ip().is_loopback() {
         let flows = if args.no_flows { "" } else { ", and addresses of flows and in rules (--no-flows)" };

@@ -62,11 +62,18 @@ impl Watched {
         Some(Watched { census })
     }
 
-    /// A packet with these headers comes, and waits under this handle.
+    /// A packet with these headers comes. As in a live loop, there is other work until it waits.
     #[inline]
-    pub fn arrives(&mut self, key: &Key, handle: u32) {
+    pub fn arrives(&mut self, key: &Key) {
         if let Some(flows) = &mut self.census.flows {
             flows.arriving(key);
+        }
+    }
+
+    /// The packet that has come waits under this handle.
+    #[inline]
+    pub fn waits(&mut self, handle: u32) {
+        if let Some(flows) = &mut self.census.flows {
             flows.waits(handle);
         }
     }

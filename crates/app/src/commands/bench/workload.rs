@@ -299,9 +299,12 @@ impl Work {
             let class = self.leaves.start + if self.leaves.len() == 1 { 0 } else { at };
             for _ in 0..each {
                 if let Some(watched) = &mut self.watched {
-                    watched.arrives(&key(at), at);
+                    watched.arrives(&key(at));
                 }
                 self.engine.enqueue(now, class, packet(at));
+                if let Some(watched) = &mut self.watched {
+                    watched.waits(at);
+                }
             }
         }
         self.no_drops()
@@ -328,10 +331,14 @@ impl Work {
             let now = self.now();
             for at in 0..self.classes.len() {
                 let Some(class) = self.classes[at] else { bail!("a flow has no class") };
+                let place = self.places[at];
                 if let Some(watched) = &mut self.watched {
-                    watched.arrives(&self.keys[at], self.places[at]);
+                    watched.arrives(&self.keys[at]);
                 }
-                self.engine.enqueue(now, class, packet(self.places[at]));
+                self.engine.enqueue(now, class, packet(place));
+                if let Some(watched) = &mut self.watched {
+                    watched.waits(place);
+                }
             }
         }
         self.no_drops()
@@ -351,9 +358,12 @@ impl Work {
                 let now = now(self.packets);
                 let place = self.places[at];
                 if let Some(watched) = &mut self.watched {
-                    watched.arrives(&self.keys[at], place);
+                    watched.arrives(&self.keys[at]);
                 }
                 self.engine.enqueue(now, class, packet(place));
+                if let Some(watched) = &mut self.watched {
+                    watched.waits(place);
+                }
                 // The departure is read where it was written; copying it first would cost time.
                 let departure = self.engine.dequeue(now);
                 let Some(departure) = &departure else { bail!("a packet alone on the link was held back") };
