@@ -19,8 +19,8 @@ use altq_engine::headers::Key;
 pub struct FlowKey([u64; 5]);
 
 impl PartialEq for FlowKey {
-    /// Word by word. If they were compared as a piece of memory, words that were written just before
-    /// would be read together, and a processor waits with that until they are in its cache.
+    /// Word by word. If they were compared as a piece of memory, words that were written just
+    /// before would be read together, and a processor waits with that until they are in its cache.
     #[inline]
     fn eq(&self, other: &FlowKey) -> bool {
         let (own, other) = (&self.0, &other.0);
