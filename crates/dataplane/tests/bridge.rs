@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use altq_config::Link;
 use altq_dataplane::bridge::{Bypass, Claim, Options};
-use world::{Bulk, policy, round_trips, run, world};
+use world::{Bulk, policy, round_trips, run, until_one_arrives, world};
 
 #[test]
 fn tcp_fills_the_link_and_no_more() {
@@ -154,6 +154,7 @@ fn an_interface_that_was_down_carries_frames_again() {
         // Longer than between two looks at the interfaces.
         std::thread::sleep(Duration::from_millis(700));
         world::ip(&world.middle, &format!("link set dev {name} up")).unwrap();
+        eprintln!("{name} is up again: datagram {} arrives", until_one_arrives(&world, "10.9.0.2:7"));
         round_trips(&world, "10.9.0.2:7", 5);
     }
     running.stop();

@@ -16,7 +16,7 @@ use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::{Error, Options, Running, Xdp};
 use world::routed::{Datagrams, PAYLOAD};
-use world::{Bulk, World, policy, round_trips, world};
+use world::{Bulk, World, policy, round_trips, until_one_arrives, world};
 
 /// Runs all links of a policy in the middle, with a snapshot every 50 ms.
 fn start(world: &World, policy: &Policy, xdp: Xdp) -> Result<Running, Error> {
@@ -263,6 +263,7 @@ fn an_interface_that_was_down_carries_frames_again() {
         // Longer than between two looks at the interfaces.
         sleep(Duration::from_millis(700));
         world::ip(&world.middle, &format!("link set dev {name} up")).unwrap();
+        eprintln!("{name} is up again: datagram {} arrives", until_one_arrives(&world, "10.9.0.2:7"));
         round_trips(&world, "10.9.0.2:7", 5);
     }
     stop(running);

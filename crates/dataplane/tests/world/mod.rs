@@ -204,8 +204,8 @@ impl Drop for Bulk {
     }
 }
 
-/// Times of `count` round trips of one byte over UDP, one after another; sorted.
-pub fn round_trips(world: &World, to: &str, count: usize) -> Vec<Duration> {
+/// A UDP socket at the left host, connected to one at the right host. Both wait for 2 s at most.
+fn sockets(world: &World, to: &str) -> (UdpSocket, UdpSocket) {
     let to: SocketAddr = to.parse().unwrap();
     // A program that another thread starts has a copy of the last call's socket until its exec.
     let began = Instant::now();
@@ -217,11 +217,31 @@ pub fn round_trips(world: &World, to: &str, count: usize) -> Vec<Duration> {
             bound => break bound.unwrap(),
         }
     };
-    server.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let client = world.left.run(|| UdpSocket::bind(any).unwrap()).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     client.connect(to).unwrap();
+    for socket in [&client, &server] {
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    }
+    (client, server)
+}
+
+/// Sends a datagram every 20 ms until one arrives, for 2 s at most; returns how many were sent. The
+/// kernel drops what a host sends until it has noticed that the other end of its wire is up again,
+/// which other work on interfaces can delay.
+pub fn until_one_arrives(world: &World, to: &str) -> usize {
+    let (client, server) = sockets(world, to);
+    server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let arrived = (1..=100).find(|_| {
+        client.send(&[0]).unwrap();
+        server.recv(&mut [0; 16]).is_ok()
+    });
+    arrived.expect("a datagram arrives within 2 s")
+}
+
+/// Times of `count` round trips of one byte over UDP, one after another; sorted.
+pub fn round_trips(world: &World, to: &str, count: usize) -> Vec<Duration> {
+    let (client, server) = sockets(world, to);
     let echo = thread::spawn(move || {
         let mut byte = [0u8; 16];
         for _ in 0..count {
