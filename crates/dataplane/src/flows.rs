@@ -19,8 +19,6 @@ const PARCELS: usize = 4;
 /// The flows of the packets that wait in a loop, and of those that have left.
 pub struct Flows {
     departures: Departures,
-    /// The flow of the packet that is being admitted.
-    arriving: FlowKey,
     /// By handle: the flow of the packet that waits there.
     waiting: Vec<FlowKey>,
     /// Counters that were read come back by this channel.
@@ -42,7 +40,7 @@ impl Flows {
         let (give, back) = mpsc::channel();
         let departures = Departures::new(classes, most, seed);
         // The kernel gives memory only for handles that are used.
-        Flows { departures, arriving: FlowKey::default(), waiting: Vec::with_capacity(handles), back, give }
+        Flows { departures, waiting: Vec::with_capacity(handles), back, give }
     }
 
     /// There are numbers for so many classes now.
@@ -50,33 +48,28 @@ impl Flows {
         self.departures.set_classes(classes);
     }
 
-    /// A packet with these headers is being admitted.
+    /// A packet with these headers, or a part of it, waits under this handle.
     #[inline]
-    pub fn arriving(&mut self, key: &Key) {
-        self.arriving = FlowKey::of(key);
-    }
-
-    /// The admitted packet, or a part of it, waits under this handle.
-    #[inline]
-    pub fn waits(&mut self, handle: u32) {
+    pub fn waits(&mut self, handle: u32, key: &Key) {
         match self.waiting.get_mut(handle as usize) {
-            Some(place) => *place = self.arriving,
-            None => self.waits_first(handle),
+            Some(place) => *place = FlowKey::of(key),
+            None => self.waits_first(handle, key),
         }
     }
 
     /// The handle is used for the first time.
     #[cold]
-    fn waits_first(&mut self, handle: u32) {
+    fn waits_first(&mut self, handle: u32, key: &Key) {
         self.waiting.resize(handle as usize + 1, FlowKey::default());
-        self.waiting[handle as usize] = self.arriving;
+        self.waiting[handle as usize] = FlowKey::of(key);
     }
 
     /// A packet of a class has left.
     #[inline]
     pub fn departed(&mut self, class: ClassId, packet: &Packet) {
-        if let Some(flow) = self.waiting.get(packet.handle as usize) {
-            self.departures.add(class, &flow.with_dscp(packet.dscp), packet.len);
+        if let Some(flow) = self.waiting.get_mut(packet.handle as usize) {
+            flow.set_dscp(packet.dscp);
+            self.departures.add(class, flow, packet.len);
         }
     }
 
@@ -136,8 +129,7 @@ mod tests {
     fn a_packet_is_counted_when_it_leaves_and_for_its_class() {
         let mut flows = Flows::new(3, 2, 7, 16);
         for (handle, sport) in [(4, 1000), (9, 1001), (0, 1000)] {
-            flows.arriving(&key(sport));
-            flows.waits(handle);
+            flows.waits(handle, &key(sport));
         }
         flows.departed(1, &packet(9, 700));
         flows.departed(1, &Packet { dscp: 46, ..packet(0, 100) });

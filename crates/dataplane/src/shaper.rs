@@ -472,9 +472,6 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         found.key.interface = self.interface;
         self.edge.describe(handle, &mut found.key);
-        if let Some(flows) = &mut self.census.flows {
-            flows.arriving(&found.key);
-        }
         let mut packet = found.packet(handle);
         if !self.edge.writes_ecn(handle) {
             packet.ecn = 0;
@@ -484,7 +481,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         let Some(whole) = whole else {
             let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
-            let dropped = self.enqueue(now, class, packet);
+            let dropped = self.enqueue(now, class, packet, &found.key);
             return self.output.arrived(&found.key, dropped);
         };
         self.work.supers += 1;
@@ -501,7 +498,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         let together = direct && !self.coloured && !crowded;
         let most = if together { (self.longest / segment).max(1) as usize } else { 1 };
         if direct && whole.segments() <= most || !self.edge.holds_bytes() {
-            self.enqueue(now, class, packet);
+            self.enqueue(now, class, packet, &found.key);
             return true;
         }
         let mut parts = std::mem::take(&mut self.parts);
@@ -509,27 +506,24 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             self.work.cut += 1;
             self.work.parts += parts.len() as u64;
             for part in parts.drain(..) {
-                self.enqueue(
-                    now,
-                    class,
-                    Packet { handle: part.handle, len: part.len, segments: part.segments, ..packet },
-                );
+                let packet = Packet { handle: part.handle, len: part.len, segments: part.segments, ..packet };
+                self.enqueue(now, class, packet, &found.key);
             }
         } else {
             self.work.uncut += 1;
-            self.enqueue(now, class, packet);
+            self.enqueue(now, class, packet, &found.key);
         }
         self.parts = parts;
         true
     }
 
-    /// Queues a packet. True if a packet was dropped, this one or another.
-    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) -> bool {
+    /// Queues a packet with these headers. True if a packet was dropped, this one or another.
+    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet, key: &Key) -> bool {
         if let Some(octet) = self.octets.get_mut(packet.handle as usize) {
             *octet = octet_of(&packet);
         }
         if let Some(flows) = &mut self.census.flows {
-            flows.waits(packet.handle);
+            flows.waits(packet.handle, key);
         }
         self.engine.enqueue(now, class, packet);
         let dropped = self.engine.has_drops();

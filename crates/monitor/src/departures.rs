@@ -26,7 +26,9 @@ pub struct Departures {
     mix: Mix,
     /// By class: its place in `busy` plus one; 0: it has none.
     places: Vec<u32>,
-    busy: Vec<(ClassId, FlowCounters)>,
+    /// The counters in use, and their classes.
+    busy: Vec<FlowCounters>,
+    classes: Vec<ClassId>,
     spare: Vec<FlowCounters>,
     /// The most counters that exist at a time.
     most: usize,
@@ -43,6 +45,7 @@ impl Departures {
             mix: Mix::new(seed),
             places: vec![0; classes],
             busy: Vec::new(),
+            classes: Vec::new(),
             spare: Vec::new(),
             most,
             existing: 0,
@@ -61,7 +64,7 @@ impl Departures {
     pub fn add(&mut self, class: ClassId, flow: &FlowKey, bytes: u32) {
         let place = self.places.get(class as usize).copied().unwrap_or(0);
         match self.busy.get_mut((place as usize).wrapping_sub(1)) {
-            Some((_, counters)) => counters.add(flow, flow.hash(&self.mix), bytes),
+            Some(counters) => counters.add(flow, flow.hash(&self.mix), bytes),
             None => self.add_first(class, flow, bytes),
         }
     }
@@ -75,7 +78,8 @@ impl Departures {
         match (self.places.get_mut(class as usize), counters) {
             (Some(place), Some(mut counters)) => {
                 counters.add(flow, hash, bytes);
-                self.busy.push((class, counters));
+                self.busy.push(counters);
+                self.classes.push(class);
                 *place = self.busy.len() as u32;
             }
             _ => self.uncounted += Amount::new(u64::from(bytes), 1),
@@ -95,12 +99,12 @@ impl Departures {
     /// their first packets. It must be called at the moment at which the engine's counters are
     /// read; otherwise flows and counters do not add up.
     pub fn take(&mut self, taken: &mut Vec<(ClassId, FlowCounters)>) {
-        for (class, _) in &self.busy {
+        for class in &self.classes {
             if let Some(place) = self.places.get_mut(*class as usize) {
                 *place = 0;
             }
         }
-        taken.append(&mut self.busy);
+        taken.extend(self.classes.drain(..).zip(self.busy.drain(..)));
     }
 
     /// Ends the second of one class: takes its counters, if it has sent. It must be called at the
@@ -109,9 +113,10 @@ impl Departures {
     pub fn take_class(&mut self, class: ClassId) -> Option<FlowCounters> {
         let place = std::mem::take(self.places.get_mut(class as usize)?);
         let at = (place as usize).checked_sub(1).filter(|at| *at < self.busy.len())?;
-        let (_, counters) = self.busy.swap_remove(at);
+        let counters = self.busy.swap_remove(at);
+        self.classes.swap_remove(at);
         // The last class of `busy` has this place now.
-        if let Some((moved, _)) = self.busy.get(at)
+        if let Some(moved) = self.classes.get(at)
             && let Some(place_of_moved) = self.places.get_mut(*moved as usize)
         {
             *place_of_moved = place;
@@ -135,9 +140,10 @@ impl Departures {
 
     /// Bytes of memory held, without counters that are handed over.
     pub fn memory(&self) -> usize {
-        let counters = self.busy.iter().map(|(_, counters)| counters).chain(&self.spare);
+        let counters = self.busy.iter().chain(&self.spare);
         self.places.capacity() * size_of::<u32>()
-            + self.busy.capacity() * size_of::<(ClassId, FlowCounters)>()
+            + self.busy.capacity() * size_of::<FlowCounters>()
+            + self.classes.capacity() * size_of::<ClassId>()
             + self.spare.capacity() * size_of::<FlowCounters>()
             + counters.map(FlowCounters::memory).sum::<usize>()
     }

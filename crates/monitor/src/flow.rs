@@ -11,9 +11,9 @@ use altq_engine::headers::Key;
 /// The DSCP is part of it so that flows can be folded by DSCP exactly. A connection whose packets
 /// have several DSCPs is shown as several flows.
 ///
-/// It takes five words: two for each address (an IPv4 address is in the low half of the second),
-/// and one for ports, protocol, family and DSCP. All packets that are not IP are one flow, whose
-/// words are 0.
+/// It takes five words: four for the addresses, and one for ports, protocol, family and DSCP. Both
+/// addresses of IPv4 are in the second word. All packets that are not IP are one flow, whose words
+/// are 0.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::derived_hash_with_manual_eq, reason = "all words are compared, in another way")]
 pub struct FlowKey([u64; 5]);
@@ -29,43 +29,56 @@ impl PartialEq for FlowKey {
     }
 }
 
-/// The bits of the DSCP in the last word.
-const DSCP: u64 = 0xff00;
+/// Where the DSCP is in the last word. From the top it has source port, destination port, protocol,
+/// DSCP with two zeros, 8 zeros, and family: as a [`Key`] has them side by side, so that all but the
+/// family are read as one word.
+const DSCP: u32 = 18;
+/// The bits of the last word that are bits of a key as they lie there.
+const SMALL: u64 = u64::MAX << DSCP;
 
 impl FlowKey {
     /// The flow of a packet with these headers.
     #[inline]
     pub fn of(key: &Key) -> FlowKey {
-        if !matches!(key.family, 4 | 6) {
-            return FlowKey::default();
-        }
-        let rest = u64::from(key.sport) << 48
+        // The fields as they lie side by side, which makes it one load.
+        let small = u64::from(key.sport) << 48
             | u64::from(key.dport) << 32
             | u64::from(key.proto) << 24
-            | u64::from(key.family) << 16
-            | u64::from(key.dscp()) << 8;
-        FlowKey([(key.src >> 64) as u64, key.src as u64, (key.dst >> 64) as u64, key.dst as u64, rest])
+            | u64::from(key.tos) << 16
+            | u64::from(key.tcp_flags) << 8
+            | u64::from(key.there);
+        let rest = small & SMALL | u64::from(key.family);
+        match key.family {
+            4 => FlowKey([0, (key.src as u64) << 32 | u64::from(key.dst as u32), 0, 0, rest]),
+            6 => FlowKey([(key.src >> 64) as u64, key.src as u64, (key.dst >> 64) as u64, key.dst as u64, rest]),
+            _ => FlowKey::default(),
+        }
     }
 
-    /// The same flow with another DSCP (0 to 63): the DSCP of a packet may be changed before it
-    /// leaves.
+    /// The same flow with another DSCP.
     #[inline]
     pub fn with_dscp(mut self, dscp: u8) -> FlowKey {
-        if self.family() != 0 {
-            self.0[4] = self.0[4] & !DSCP | u64::from(dscp & 63) << 8;
-        }
+        self.set_dscp(dscp);
         self
+    }
+
+    /// Sets the DSCP (0 to 63): that of a packet may be changed before it leaves.
+    #[inline]
+    pub fn set_dscp(&mut self, dscp: u8) {
+        if self.family() != 0 {
+            self.0[4] = self.0[4] & !(63 << DSCP) | u64::from(dscp & 63) << DSCP;
+        }
     }
 
     /// Its hash. IPv4 flows are hashed as two words, which costs one multiplication; IPv6 flows as
     /// six, which costs three.
     #[inline]
     pub fn hash(&self, mix: &Mix) -> u32 {
-        let [src_high, src, dst_high, dst, rest] = self.0;
+        let [src_high, low, dst_high, dst, rest] = self.0;
         let hash = if self.family() == 6 {
-            mix.hash(&[src_high, src, dst_high, dst, rest, 0])
+            mix.hash(&[src_high, low, dst_high, dst, rest, 0])
         } else {
-            mix.hash(&[src << 32 | dst & 0xffff_ffff, rest])
+            mix.hash(&[low, rest])
         };
         (hash ^ hash >> 32) as u32
     }
@@ -73,7 +86,7 @@ impl FlowKey {
     /// 4, 6, or 0 for packets that are not IP.
     #[inline]
     pub fn family(&self) -> u8 {
-        (self.0[4] >> 16) as u8
+        self.0[4] as u8
     }
 
     /// The protocol after all extension headers.
@@ -93,7 +106,7 @@ impl FlowKey {
 
     /// DSCP, 0 to 63.
     pub fn dscp(&self) -> u8 {
-        (self.0[4] >> 8) as u8
+        (self.0[4] >> DSCP) as u8 & 63
     }
 
     /// Source address; `None` for packets that are not IP.
@@ -108,12 +121,18 @@ impl FlowKey {
 
     /// Source address as a number; an IPv4 address is in the low 32 bits.
     pub fn src_bits(&self) -> u128 {
-        u128::from(self.0[0]) << 64 | u128::from(self.0[1])
+        match self.family() {
+            6 => u128::from(self.0[0]) << 64 | u128::from(self.0[1]),
+            _ => u128::from(self.0[1] >> 32),
+        }
     }
 
-    /// Destination address as a number.
+    /// Destination address as a number; an IPv4 address is in the low 32 bits.
     pub fn dst_bits(&self) -> u128 {
-        u128::from(self.0[2]) << 64 | u128::from(self.0[3])
+        match self.family() {
+            6 => u128::from(self.0[2]) << 64 | u128::from(self.0[3]),
+            _ => u128::from(self.0[1] as u32),
+        }
     }
 }
 

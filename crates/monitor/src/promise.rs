@@ -18,10 +18,10 @@ pub const LAG: Nanos = 100_000_000;
 
 /// Follows for how long packets of a class wait without a break: in the loop, in a few operations
 /// for each packet that leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
-    /// When the present time without a break began.
-    began: Nanos,
+    /// From when on the present time without a break claims the rate: [`LAG`] after it began.
+    claims: Nanos,
     /// Up to when it is known.
     until: Nanos,
     /// When packets were last seen waiting by [`take`](Backlog::take); 0: there were none.
@@ -30,24 +30,34 @@ pub struct Backlog {
     time: Nanos,
 }
 
+impl Default for Backlog {
+    /// Nothing has waited since time 0.
+    fn default() -> Backlog {
+        Backlog { claims: LAG, until: 0, seen: 0, time: 0 }
+    }
+}
+
 impl Backlog {
     /// A packet leaves that has waited so long. Times do not decrease.
     #[inline]
     pub fn leaves(&mut self, now: Nanos, waited: Nanos) {
         if waited < now.saturating_sub(self.until) {
             // It came after the last one had left: nothing waited in between.
-            self.began = now.saturating_sub(waited);
-            self.until = self.began;
+            self.begin(now.saturating_sub(waited));
         }
         self.wait(now);
+    }
+
+    /// A time without a break begins.
+    #[inline]
+    fn begin(&mut self, at: Nanos) {
+        (self.claims, self.until) = (at.saturating_add(LAG), at);
     }
 
     /// Something has waited until now.
     #[inline]
     fn wait(&mut self, now: Nanos) {
-        let beyond = |at: Nanos| at.saturating_sub(self.began).saturating_sub(LAG);
-        let more = beyond(now).saturating_sub(beyond(self.until));
-        self.time += more;
+        self.time += now.saturating_sub(self.claims.max(self.until));
         self.until = self.until.max(now);
     }
 
@@ -58,7 +68,7 @@ impl Backlog {
         if waits && self.seen > 0 && self.seen >= self.until {
             // None has left since they were seen, so these have waited all the time.
             if self.seen > self.until {
-                (self.began, self.until) = (self.seen, self.seen);
+                self.begin(self.seen);
             }
             self.wait(now);
         }

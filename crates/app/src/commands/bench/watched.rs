@@ -3,10 +3,10 @@
 
 use altq_dataplane::census::Census;
 use altq_dataplane::flows::Flows;
-use altq_engine::Packet;
 use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
+use altq_engine::{Engine, Packet};
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -16,7 +16,7 @@ pub enum Watch {
     Nothing,
     /// How long packets waited, which every live loop keeps
     Delays,
-    /// The flows of each class as well, for `altq top`
+    /// The flows of each class as well, and for how long it had packets: for `altq top`
     Flows,
 }
 
@@ -51,30 +51,26 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// For classes with numbers below `classes`, and packets with handles below `handles`. `None`
-    /// if nothing is kept.
-    pub fn new(watch: Watch, classes: usize, handles: usize) -> Option<Watched> {
+    /// For the classes of an engine, and packets with handles below `handles`. `None` if nothing is
+    /// kept.
+    pub fn new(watch: Watch, engine: &Engine, handles: usize) -> Option<Watched> {
         if watch == Watch::Nothing {
             return None;
         }
+        let classes = engine.numbers();
         let mut census = Census::new(classes, 1);
         census.flows = (watch == Watch::Flows).then(|| Flows::new(classes, FLOWS, SEED, handles));
+        // From the first count on it is followed for how long packets wait.
+        census.begin(0);
+        census.count(engine, |_| None, usize::MAX);
         Some(Watched { census })
     }
 
-    /// A packet with these headers comes. As in a live loop, there is other work until it waits.
+    /// A packet with these headers waits under this handle.
     #[inline]
-    pub fn arrives(&mut self, key: &Key) {
+    pub fn waits(&mut self, handle: u32, key: &Key) {
         if let Some(flows) = &mut self.census.flows {
-            flows.arriving(key);
-        }
-    }
-
-    /// The packet that has come waits under this handle.
-    #[inline]
-    pub fn waits(&mut self, handle: u32) {
-        if let Some(flows) = &mut self.census.flows {
-            flows.waits(handle);
+            flows.waits(handle, key);
         }
     }
 
@@ -86,7 +82,7 @@ impl Watched {
 
     /// Packets whose waits, and whose flows, were counted.
     #[cfg(test)]
-    pub fn packets(&mut self, engine: &altq_engine::Engine) -> (u64, u64) {
+    pub fn packets(&mut self, engine: &Engine) -> (u64, u64) {
         self.census.begin(0);
         let Some(mut counted) = self.census.count(engine, |_| None, usize::MAX) else { return (0, 0) };
         let delays = counted.classes.iter().map(|own| own.sojourn.count()).sum();

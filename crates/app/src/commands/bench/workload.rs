@@ -263,6 +263,7 @@ impl Work {
         let flows = load.classes;
         spec.rules = rules(leaves.clone(), load.flows.then_some(flows));
         let engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let watched = Watched::new(load.watch, &engine, flows as usize);
         let mut work = Work {
             engine,
             flows,
@@ -272,7 +273,7 @@ impl Work {
             keys: Vec::with_capacity(BATCH),
             places: Vec::with_capacity(BATCH),
             classes: Vec::with_capacity(BATCH),
-            watched: Watched::new(load.watch, end as usize, flows as usize),
+            watched,
         };
         for _ in 0..16 {
             let before = work.engine.classifier().misses();
@@ -299,12 +300,9 @@ impl Work {
             let class = self.leaves.start + if self.leaves.len() == 1 { 0 } else { at };
             for _ in 0..each {
                 if let Some(watched) = &mut self.watched {
-                    watched.arrives(&key(at));
+                    watched.waits(at, &key(at));
                 }
                 self.engine.enqueue(now, class, packet(at));
-                if let Some(watched) = &mut self.watched {
-                    watched.waits(at);
-                }
             }
         }
         self.no_drops()
@@ -333,12 +331,9 @@ impl Work {
                 let Some(class) = self.classes[at] else { bail!("a flow has no class") };
                 let place = self.places[at];
                 if let Some(watched) = &mut self.watched {
-                    watched.arrives(&self.keys[at]);
+                    watched.waits(place, &self.keys[at]);
                 }
                 self.engine.enqueue(now, class, packet(place));
-                if let Some(watched) = &mut self.watched {
-                    watched.waits(place);
-                }
             }
         }
         self.no_drops()
@@ -358,12 +353,9 @@ impl Work {
                 let now = now(self.packets);
                 let place = self.places[at];
                 if let Some(watched) = &mut self.watched {
-                    watched.arrives(&self.keys[at]);
+                    watched.waits(place, &self.keys[at]);
                 }
                 self.engine.enqueue(now, class, packet(place));
-                if let Some(watched) = &mut self.watched {
-                    watched.waits(place);
-                }
                 // The departure is read where it was written; copying it first would cost time.
                 let departure = self.engine.dequeue(now);
                 let Some(departure) = &departure else { bail!("a packet alone on the link was held back") };
