@@ -44,7 +44,8 @@ def share_run(world, arguments, place, rate, family, protocol):
         measure = tcp_shares if protocol == "tcp" else udp_shares
         if protocol == "udp" and sender != "router":
             stack.enter_context(world.single(sender))
-        shaper = stack.enter_context(world.shaped(path, rate, device, arguments.scheduler, limit))
+        # A server that sends has its port as the source.
+        shaper = stack.enter_context(world.shaped(path, rate, device, arguments.scheduler, limit, match="port"))
         got, why = measure(world, path, rate, family, sender, receiver, warmup, seconds, buffers, expected)
     off = {name: got[name] / expected[name] - 1 for name in expected}
     return {"value": max(off.values(), key=abs), "off": off, "bit_s": got, "why": why, "stat": shaper.last,

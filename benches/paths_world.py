@@ -161,8 +161,9 @@ class Watch:
             self.why.append(f"other processes took {part:.0%} of the processors' time, most of it {most}")
 
 
-def policy(device, rate, scheduler="htb", limit=1000, path=None):
-    """A policy of three classes in altq's language, in the words of a scheduler."""
+def policy(device, rate, scheduler="htb", limit=1000, path=None, match="port"):
+    """A policy of three classes in altq's language, in the words of a scheduler. `match`: the key
+    that is compared with the ports of a class."""
     burst = max(int(rate / 8 * BURST_S), BURST_LEAST)
     words = {
         "htb": lambda part, rest: f"rate {rate * part // 100}bit/s  ceil {rate}bit/s  burst {burst}  cburst {burst}  "
@@ -177,12 +178,12 @@ def policy(device, rate, scheduler="htb", limit=1000, path=None):
         rest = name not in PORTS
         lines.append(f"    class {name} {{ {words(part, rest)}  queue drop_tail {{ limit {limit}packets }}"
                      f"{'  default' if rest else ''} }}")
-    lines += [f"    match port {','.join(map(str, ports))} -> {name}" for name, ports in PORTS.items()]
+    lines += [f"    match {match} {','.join(map(str, ports))} -> {name}" for name, ports in PORTS.items()]
     return "\n".join(lines) + "\n}\n"
 
 
 def kernel_htb(device, rate, limit=1000):
-    """The same policy as commands of `tc -batch`."""
+    """The same policy, with `dport`, as commands of `tc -batch`."""
     burst = max(int(rate / 8 * BURST_S), BURST_LEAST)
     bucket = f"burst {burst}b cburst {burst}b"
     lines = [f"qdisc add dev {device} root handle 1: htb default 13",
@@ -430,10 +431,11 @@ class World:
         return json.loads(out.strip().splitlines()[-1])
 
     @contextlib.contextmanager
-    def shaped(self, path, rate, device=None, scheduler="htb", limit=1000, **options):
+    def shaped(self, path, rate, device=None, scheduler="htb", limit=1000, match="dport", **options):
         """A path shapes meanwhile what goes from a to b, or what `device` says: `none`, `htb` (the
         kernel's own), `bridge`, `xdp` (a bridge by AF_XDP), `nfqueue` or `kernel`; the last four are
-        altq's and may end with `+realtime`."""
+        altq's and may end with `+realtime`. altq compares the same ports as the kernel's htb, unless
+        `match` says otherwise."""
         kind, _, realtime = path.partition("+")
         if kind == "none":
             yield Shaper()
@@ -449,7 +451,8 @@ class World:
                 self.inside("router", ["tc", "qdisc", "del", "dev", "wan", "root"])
         else:
             where = ("middle", "bridge a b") if kind in ("bridge", "xdp") else ("router", "wan")
-            text = policy(device or where[1], rate, scheduler, limit, "kernel" if kind == "kernel" else None)
+            by = "kernel" if kind == "kernel" else None
+            text = policy(device or where[1], rate, scheduler, limit, by, match)
             with self.altq_run(where[0], text, bool(realtime), kind == "xdp", **options) as shaper:
                 yield shaper
 
