@@ -73,7 +73,7 @@ impl Engine {
                 return self.count_drop(class, packet, DropReason::Policed);
             }
             // Mostly nobody but meters looks at arrivals.
-            if !self.may_refuse && self.trace.is_none() && self.enqueue_quickly(class, &mut packet) {
+            if !self.may_refuse && self.trace.is_none() && self.enqueue_quickly(class, &packet, packet.wire) {
                 return;
             }
         }
