@@ -16,7 +16,7 @@ use std::collections::BinaryHeap;
 
 use crate::account::DropReason;
 use crate::classify::{BATCH, RuleSet};
-use crate::link::Overhead;
+use crate::link::Charges;
 use crate::packet::{Packet, Slab};
 use crate::prefetch::{prefetch, prefetch_first};
 use crate::queue::Queue;
@@ -178,7 +178,7 @@ const PREFETCH_FROM: usize = 4096;
 /// The queues of all classes, and the packets in them. Schedulers hand it to
 /// [`depart`](Scheduler::depart) and do not look into it.
 pub struct Buffers {
-    overhead: Overhead,
+    charges: Charges,
     leaves: Vec<Leaf>,
     slab: Slab,
     /// Queues with a state of their own.
@@ -282,7 +282,7 @@ impl Engine {
             regulator_spec: Regulator::None,
             seen_late: 0,
             buffers: Buffers {
-                overhead: spec.overhead,
+                charges: Charges::new(spec.overhead),
                 leaves: Vec::with_capacity(spec.classes.len()),
                 slab: Slab::default(),
                 queues: Vec::new(),
@@ -337,7 +337,7 @@ impl Engine {
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) {
         self.now = now;
-        let wire = self.buffers.overhead.charge_segments(packet.len, packet.segments);
+        let wire = self.buffers.charges.segments(packet.len, packet.segments);
         // The common case, inlined: no meter, trace or scheduler looks at arrivals before they are
         // queued, and a plain queue has room. The packet is put together only where it is passed
         // on, so that here it goes from its caller into the slab without being written in between.
