@@ -73,9 +73,7 @@ impl Overhead {
     /// taken as equally long, except that the last one may be shorter.
     #[inline]
     pub fn charge_segments(&self, len: u32, segments: u16) -> u32 {
-        // As `*self == Overhead::NONE`, in one comparison.
-        let none = self.bytes as u32 | self.mpu | self.framing as u32 == 0;
-        if none { len } else { self.charge_each(len, segments) }
+        if *self == Overhead::NONE { len } else { self.charge_each(len, segments) }
     }
 
     fn charge_each(&self, len: u32, segments: u16) -> u32 {
@@ -86,6 +84,30 @@ impl Overhead {
         let full = len.div_ceil(n);
         let last = len.saturating_sub(full.saturating_mul(n - 1));
         self.charge(full).saturating_mul(n - 1).saturating_add(self.charge(last))
+    }
+}
+
+/// An overhead as the engine asks it of every packet: most links charge a packet its own bytes, and
+/// one comparison says so.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Charges(Option<Overhead>);
+
+impl Charges {
+    pub(crate) fn new(overhead: Overhead) -> Charges {
+        Charges((overhead != Overhead::NONE).then_some(overhead))
+    }
+
+    pub(crate) fn overhead(&self) -> Overhead {
+        self.0.unwrap_or(Overhead::NONE)
+    }
+
+    /// [`Overhead::charge_segments`].
+    #[inline]
+    pub(crate) fn segments(&self, len: u32, segments: u16) -> u32 {
+        match &self.0 {
+            None => len,
+            Some(overhead) => overhead.charge_each(len, segments),
+        }
     }
 }
 

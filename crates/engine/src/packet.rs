@@ -1,6 +1,6 @@
 //! The packet as the engine sees it: a descriptor. The bytes stay with the caller.
 
-use crate::link::Overhead;
+use crate::link::Charges;
 use crate::prefetch::prefetch;
 use crate::units::Nanos;
 
@@ -151,9 +151,9 @@ impl Slab {
     /// The length and the charged length of the packet in cell `at`, the cell of the next packet in
     /// its queue, and that packet's charged length.
     #[inline]
-    pub(crate) fn first(&self, at: u32, overhead: &Overhead) -> (u32, u32, u32, u32) {
+    pub(crate) fn first(&self, at: u32, charges: &Charges) -> (u32, u32, u32, u32) {
         let cell = &self.cells[at as usize];
-        (cell.len, overhead.charge_segments(cell.len, cell.segments), cell.next, cell.next_wire)
+        (cell.len, charges.segments(cell.len, cell.segments), cell.next, cell.next_wire)
     }
 
     /// Takes the packet out of cell `at`, and frees the cell. `wire` is its charged length.
@@ -205,9 +205,9 @@ impl Slab {
     }
 
     /// The charged length of the packet in cell `at`.
-    pub(crate) fn wire(&self, at: u32, overhead: &Overhead) -> u32 {
+    pub(crate) fn wire(&self, at: u32, charges: &Charges) -> u32 {
         let cell = &self.cells[at as usize];
-        overhead.charge_segments(cell.len, cell.segments)
+        charges.segments(cell.len, cell.segments)
     }
 
     /// When the packet in cell `at` arrived.

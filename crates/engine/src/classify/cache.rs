@@ -23,6 +23,12 @@ const WAYS: usize = 4;
 /// Entries of a new table.
 const START: usize = 1024;
 
+/// Words of the largest table of which no entry need be fetched ahead: 128 KiB.
+const NEAR: usize = 128 * 1024 / 8 + SPARE;
+
+/// Words more than the entries take, for their alignment.
+const SPARE: usize = 7;
+
 /// The half word of an entry without a class. 0 is an empty entry; class c is c + 2.
 const NO_CLASS: u32 = 1;
 
@@ -57,7 +63,7 @@ impl<const N: usize> Table<N> {
     fn allocate(&mut self, entries: usize) {
         let sets = entries / WAYS;
         // The system gives zeroed memory lazily: pages that are not used cost nothing.
-        self.words = vec![0; sets * WAYS * N + 7];
+        self.words = vec![0; sets * WAYS * N + SPARE];
         self.start = (64 - self.words.as_ptr() as usize % 64) % 64 / 8;
         self.mask = sets - 1;
         self.evicted = 0;
@@ -75,6 +81,12 @@ impl<const N: usize> Table<N> {
         self.words.get_mut(at..)?.as_chunks_mut::<N>().0.first_chunk_mut()
     }
 
+    /// True while the table is so small that the processor's caches hold it.
+    #[inline]
+    pub(super) fn is_near(&self) -> bool {
+        self.words.len() <= NEAR
+    }
+
     /// Hints that the set of a hash is needed soon.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
@@ -86,14 +98,18 @@ impl<const N: usize> Table<N> {
 
     /// What is kept for a key: 0 if the key is not in the table, else what [`class_of`] reads. One
     /// number instead of an option in an option: every packet comes by here.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> u32 {
         let Some(set) = self.set(hash) else { return 0 };
         let entry = &set[home(hash)];
-        if same(entry, key) {
-            // At its home no key is on trial.
-            return class(entry);
-        }
+        // At its home no key is on trial.
+        if same(entry, key) { class(entry) } else { self.get_first(key, hash) }
+    }
+
+    /// [`get`](Table::get) for a key that is not at its home.
+    #[inline(never)]
+    fn get_first(&mut self, key: &[u64; N], hash: u64) -> u32 {
+        let Some(set) = self.set(hash) else { return 0 };
         // The first two words of all entries are compared without a branch: the processor cannot
         // predict which entry it is, and a wrong prediction costs more than three comparisons.
         let mut hits = 0u32;

@@ -118,9 +118,11 @@ impl Classifier {
     /// The class of a packet; `None` if no rule matches and there is no default.
     #[inline]
     pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
-        if self.matcher.is_empty() {
-            return self.default;
-        }
+        if self.matcher.is_empty() { self.default } else { self.ask_cache(key) }
+    }
+
+    #[inline]
+    fn ask_cache(&mut self, key: &Key) -> Option<ClassId> {
         if self.used.is_narrow(key) {
             let words = self.used.narrow(key);
             let hash = self.mix.hash(&words);
@@ -158,11 +160,16 @@ impl Classifier {
     }
 
     /// [`classify`](Classifier::classify) for several packets: adds one class for each key to
-    /// `classes`, in order. The answers are the same; the cache entries of up to [`BATCH`] keys are
-    /// fetched from memory at the same time.
+    /// `classes`, in order. The answers are the same; where the cache is large, the entries of up
+    /// to [`BATCH`] keys are fetched from memory at the same time.
     pub fn classify_batch(&mut self, keys: &[Key], classes: &mut Vec<Option<ClassId>>) {
         if self.matcher.is_empty() {
             classes.extend(keys.iter().map(|_| self.default));
+            return;
+        }
+        if self.narrow.is_near() {
+            // What is near comes as soon as it is asked for: packing all keys first only costs.
+            classes.extend(keys.iter().map(|key| self.ask_cache(key)));
             return;
         }
         let mut packed = [([0; NARROW], 0); BATCH];

@@ -49,7 +49,7 @@ impl Buffers {
         let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else {
             return Err((None, 0));
         };
-        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
+        let mut store = Store::new(&mut self.slab, &self.charges, &mut self.lost);
         let (taken, next) = queue.dequeue_and_peek(now, &mut store);
         let marked = store.marked();
         match taken {
@@ -89,7 +89,7 @@ pub(crate) fn depart<S: Scheduler + ?Sized>(
         return depart_stateful(scheduler, now, slot, class, buffers);
     }
     let at = leaf.head;
-    let (len, wire, next_at, next_wire) = buffers.slab.first(at, &buffers.overhead);
+    let (len, wire, next_at, next_wire) = buffers.slab.first(at, &buffers.charges);
     leaf.head = next_at;
     leaf.packets -= 1;
     leaf.bytes -= len;

@@ -145,7 +145,7 @@ impl Engine {
 
     /// The link's overhead.
     pub fn overhead(&self) -> Overhead {
-        self.buffers.overhead
+        self.buffers.charges.overhead()
     }
 
     /// Keeps a trace of the latest `capacity` events from now on. 0 ends the trace.

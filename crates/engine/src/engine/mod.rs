@@ -16,7 +16,7 @@ use std::collections::BinaryHeap;
 
 use crate::account::DropReason;
 use crate::classify::{BATCH, RuleSet};
-use crate::link::Overhead;
+use crate::link::Charges;
 use crate::packet::{Packet, Slab};
 use crate::prefetch::{prefetch, prefetch_first};
 use crate::queue::Queue;
@@ -178,7 +178,7 @@ const PREFETCH_FROM: usize = 4096;
 /// The queues of all classes, and the packets in them. Schedulers hand it to
 /// [`depart`](Scheduler::depart) and do not look into it.
 pub struct Buffers {
-    overhead: Overhead,
+    charges: Charges,
     leaves: Vec<Leaf>,
     slab: Slab,
     /// Queues with a state of their own.
@@ -282,7 +282,7 @@ impl Engine {
             regulator_spec: Regulator::None,
             seen_late: 0,
             buffers: Buffers {
-                overhead: spec.overhead,
+                charges: Charges::new(spec.overhead),
                 leaves: Vec::with_capacity(spec.classes.len()),
                 slab: Slab::default(),
                 queues: Vec::new(),
@@ -334,35 +334,35 @@ impl Engine {
     /// make room. Dropped packets are among the [`drops`](Engine::drops).
     ///
     /// Where the `class` does not exist, the packet is dropped with the reason `no_class`.
-    #[inline]
-    pub fn enqueue(&mut self, now: Nanos, class: ClassId, mut packet: Packet) {
+    #[inline(always)]
+    pub fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) {
         self.now = now;
-        packet.arrived = now;
-        packet.wire = self.buffers.overhead.charge_segments(packet.len, packet.segments);
+        let wire = self.buffers.charges.segments(packet.len, packet.segments);
         // The common case, inlined: no meter, trace or scheduler looks at arrivals before they are
-        // queued, and a plain queue has room.
-        if !self.arrivals_observed && self.enqueue_quickly(class, &mut packet) {
+        // queued, and a plain queue has room. The packet is put together only where it is passed
+        // on, so that here it goes from its caller into the slab without being written in between.
+        if !self.arrivals_observed && self.enqueue_quickly(class, &packet, wire) {
             return;
         }
-        self.enqueue_any(class, packet);
+        self.enqueue_any(class, Packet { arrived: now, wire, ..packet });
     }
 
     /// Queues a packet of a class that exists, if its queue has a state of its own, or is a plain
     /// one with room. Else returns false, and has done nothing. For use where nobody looks at
-    /// arrivals before they are queued.
+    /// arrivals before they are queued. `wire` is the packet's charged length, and it arrives now.
     #[inline(always)]
-    fn enqueue_quickly(&mut self, class: ClassId, packet: &mut Packet) -> bool {
+    fn enqueue_quickly(&mut self, class: ClassId, packet: &Packet, wire: u32) -> bool {
         let Some(leaf) = self.buffers.leaves.get_mut(class as usize).filter(|leaf| leaf.exists) else {
             return false;
         };
         if leaf.kind == Kind::Stateful {
-            self.enqueue_stateful(class, packet);
+            self.enqueue_stateful(class, &mut Packet { arrived: self.now, wire, ..*packet });
             return true;
         }
         if !leaf.fits(packet.len) {
             return false;
         }
-        let at = self.buffers.slab.insert(packet);
+        let at = self.buffers.slab.insert(&Packet { arrived: self.now, wire, ..*packet });
         leaf.packets += 1;
         leaf.bytes += packet.len;
         let before = std::mem::replace(&mut leaf.tail, at);
@@ -370,10 +370,10 @@ impl Engine {
         if first {
             leaf.head = at;
         } else {
-            self.buffers.slab.link(before, at, packet.wire);
+            self.buffers.slab.link(before, at, wire);
         }
         let (node, slot) = (leaf.scheduler, leaf.slot);
-        self.report_arrival(node, slot, packet.wire, first);
+        self.report_arrival(node, slot, wire, first);
         true
     }
 

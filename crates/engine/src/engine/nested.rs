@@ -94,7 +94,7 @@ impl Engine {
     pub(super) fn unblock(&mut self, mut node: u32) {
         while node != 0 && self.nodes[node as usize].blocked_until.take().is_some() {
             let place = &self.places[self.nodes[node as usize].class as usize];
-            let len = self.buffers.overhead.charge(self.mtu);
+            let len = self.buffers.charges.overhead().charge(self.mtu);
             self.nodes[place.scheduler as usize].inner.unblocked(self.now, place.slot, len);
             node = place.scheduler;
         }

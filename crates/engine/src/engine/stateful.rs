@@ -16,7 +16,7 @@ impl Engine {
             rate,
             link_rate: self.rate,
             mtu: self.mtu,
-            overhead: self.buffers.overhead,
+            overhead: self.buffers.charges.overhead(),
             seed: self.queue_seed(class),
         }
     }
@@ -97,7 +97,7 @@ impl Engine {
     fn with_queue<R>(&mut self, class: ClassId, call: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
         let leaf = &mut self.buffers.leaves[class as usize];
         let queue = self.buffers.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
-        let mut store = Store::new(&mut self.buffers.slab, &self.buffers.overhead, &mut self.buffers.lost);
+        let mut store = Store::new(&mut self.buffers.slab, &self.buffers.charges, &mut self.buffers.lost);
         let answer = call(queue, &mut store);
         (leaf.packets, leaf.bytes) = queue.backlog();
         let marked = store.marked();
@@ -125,7 +125,7 @@ impl Engine {
         let leaf = &self.buffers.leaves[class as usize];
         match leaf.kind {
             Kind::Stateful => self.buffers.queues.get(leaf.head as usize)?.as_deref()?.peek(),
-            _ => (leaf.packets > 0).then(|| self.buffers.slab.wire(leaf.head, &self.buffers.overhead)),
+            _ => (leaf.packets > 0).then(|| self.buffers.slab.wire(leaf.head, &self.buffers.charges)),
         }
     }
 
@@ -139,7 +139,7 @@ impl Engine {
         let Some(queue) = self.buffers.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else {
             return;
         };
-        let mut store = Store::new(&mut self.buffers.slab, &self.buffers.overhead, &mut self.buffers.lost);
+        let mut store = Store::new(&mut self.buffers.slab, &self.buffers.charges, &mut self.buffers.lost);
         let answer = queue.enqueue(self.now, packet, &mut store);
         let marked = store.marked();
         let first = leaf.packets == 0;

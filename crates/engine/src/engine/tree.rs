@@ -50,7 +50,7 @@ impl Engine {
             nested: class != ROOT,
             link_rate: self.rate,
             mtu: self.mtu,
-            overhead: self.buffers.overhead,
+            overhead: self.buffers.charges.overhead(),
             timer: self.timer,
         };
         let inner = (entry.build)(&context, &spec.settings)?;
@@ -411,7 +411,7 @@ impl Engine {
             return self.drop_from_head(class, reason);
         }
         let before = self.buffers.slab.before(leaf.head, leaf.tail);
-        let (_, wire, ..) = self.buffers.slab.first(leaf.tail, &self.buffers.overhead);
+        let (_, wire, ..) = self.buffers.slab.first(leaf.tail, &self.buffers.charges);
         let packet = self.buffers.slab.take(leaf.tail, wire);
         self.buffers.slab.link(before, NIL, 0);
         let leaf = &mut self.buffers.leaves[class as usize];

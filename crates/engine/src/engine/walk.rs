@@ -73,7 +73,7 @@ impl Engine {
                 return self.count_drop(class, packet, DropReason::Policed);
             }
             // Mostly nobody but meters looks at arrivals.
-            if !self.may_refuse && self.trace.is_none() && self.enqueue_quickly(class, &mut packet) {
+            if !self.may_refuse && self.trace.is_none() && self.enqueue_quickly(class, &packet, packet.wire) {
                 return;
             }
         }
@@ -241,7 +241,7 @@ impl Engine {
     pub(super) fn take_head(&mut self, class: ClassId) -> (Taken, Option<u32>) {
         let leaf = &mut self.buffers.leaves[class as usize];
         let at = leaf.head;
-        let (len, wire, next, next_wire) = self.buffers.slab.first(at, &self.buffers.overhead);
+        let (len, wire, next, next_wire) = self.buffers.slab.first(at, &self.buffers.charges);
         leaf.head = next;
         leaf.packets -= 1;
         leaf.bytes -= len;
@@ -431,7 +431,7 @@ impl Engine {
             } else if next.is_none() {
                 // The class below is empty, this scheduler is not: the next packet is that of
                 // another class, of unknown length.
-                next = Some(self.buffers.overhead.charge(self.mtu));
+                next = Some(self.buffers.charges.overhead().charge(self.mtu));
             }
             report = n.backlog == 0 && !was_blocked;
             let place = &self.places[n.class as usize];

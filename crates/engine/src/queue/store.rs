@@ -1,7 +1,7 @@
 //! Lists of packets in the engine's slab, and the drops and marks of queues.
 
 use crate::account::DropReason;
-use crate::link::Overhead;
+use crate::link::Charges;
 use crate::packet::{CE, NIL, Packet, Slab};
 use crate::settings::Limit;
 use crate::units::Nanos;
@@ -84,19 +84,15 @@ pub struct Taken {
 /// A queue's access to the packets of the link.
 pub struct Store<'e> {
     slab: &'e mut Slab,
-    overhead: &'e Overhead,
+    charges: &'e Charges,
     lost: &'e mut Vec<(Packet, DropReason)>,
     marked: u64,
 }
 
 impl<'e> Store<'e> {
     #[inline]
-    pub(crate) fn new(
-        slab: &'e mut Slab,
-        overhead: &'e Overhead,
-        lost: &'e mut Vec<(Packet, DropReason)>,
-    ) -> Store<'e> {
-        Store { slab, overhead, lost, marked: 0 }
+    pub(crate) fn new(slab: &'e mut Slab, charges: &'e Charges, lost: &'e mut Vec<(Packet, DropReason)>) -> Store<'e> {
+        Store { slab, charges, lost, marked: 0 }
     }
 
     /// Copies a packet into the slab, and puts it at the end of a list.
@@ -126,7 +122,7 @@ impl<'e> Store<'e> {
             return None;
         }
         let at = list.head;
-        let (len, wire, next, next_wire) = self.slab.first(at, self.overhead);
+        let (len, wire, next, next_wire) = self.slab.first(at, self.charges);
         list.head = next;
         list.first = next_wire;
         list.packets -= 1;
@@ -141,7 +137,7 @@ impl<'e> Store<'e> {
         }
         let at = list.tail;
         let before = self.slab.before(list.head, at);
-        let (len, wire, ..) = self.slab.first(at, self.overhead);
+        let (len, wire, ..) = self.slab.first(at, self.charges);
         self.slab.link(before, NIL, 0);
         list.tail = before;
         list.packets -= 1;
@@ -160,10 +156,10 @@ impl<'e> Store<'e> {
         }
         let mut before = list.head;
         for _ in 1..place {
-            before = self.slab.first(before, self.overhead).2;
+            before = self.slab.first(before, self.charges).2;
         }
-        let at = self.slab.first(before, self.overhead).2;
-        let (len, wire, next, next_wire) = self.slab.first(at, self.overhead);
+        let at = self.slab.first(before, self.charges).2;
+        let (len, wire, next, next_wire) = self.slab.first(at, self.charges);
         self.slab.link(before, next, next_wire);
         if at == list.tail {
             list.tail = before;
@@ -289,13 +285,13 @@ impl<'e> Store<'e> {
 #[derive(Default)]
 pub(crate) struct Backing {
     slab: Slab,
-    overhead: Overhead,
+    charges: Charges,
     pub lost: Vec<(Packet, DropReason)>,
 }
 
 #[cfg(test)]
 impl Backing {
     pub fn store(&mut self) -> Store<'_> {
-        Store::new(&mut self.slab, &self.overhead, &mut self.lost)
+        Store::new(&mut self.slab, &self.charges, &mut self.lost)
     }
 }
