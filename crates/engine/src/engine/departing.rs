@@ -161,7 +161,7 @@ fn depart_borrowed<S: Scheduler + ?Sized>(
 /// Prefetches what the next packets will need: of the class that is likely next its first packet,
 /// and of the class after it the records, which have the cell of its first packet.
 #[inline]
-fn prefetch_next<S: Scheduler + ?Sized>(scheduler: &S, slot: Slot, classes: &[ClassId], buffers: &Buffers) {
+fn prefetch_next<S: Scheduler + ?Sized>(scheduler: &mut S, slot: Slot, classes: &[ClassId], buffers: &Buffers) {
     let [near, far] = scheduler.likely_next(slot);
     let class = |slot: Slot| {
         if classes.is_empty() {

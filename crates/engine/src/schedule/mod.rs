@@ -259,7 +259,7 @@ pub trait Scheduler: Send + Sync {
     /// The two classes that are likely to send after `slot`, the sooner one first; [`NOBODY`] where
     /// finding out would take a search. Only for prefetching: a wrong answer costs time, nothing
     /// else.
-    fn likely_next(&self, _slot: Slot) -> [Slot; 2] {
+    fn likely_next(&mut self, _slot: Slot) -> [Slot; 2] {
         [NOBODY; 2]
     }
 

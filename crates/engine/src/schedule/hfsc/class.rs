@@ -22,28 +22,28 @@ pub const READY: u8 = 32;
 
 /// A class. The first cache line has what link-sharing needs, the second what deadlines need; they
 /// lie side by side because processors fetch lines in pairs.
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct Class {
     /// Its virtual time: how far it has been served, on the clock of its siblings.
     pub share: Runtime,
+    pub extra: Option<Box<Extra>>,
     pub parent: u32,
     /// The place in `Hfsc::inners` of its parent's record; [`NIL`] for the root.
     pub above: u32,
     /// The place in `Hfsc::inners` of its own record; [`NIL`] if no classes are below it.
     pub inner: u32,
-    /// Its first packet, bytes.
-    pub len: u32,
     pub flags: u8,
-    /// What is counted at least for its first packet where only a guess at its length is known:
-    /// the link's largest packet; else 0.
-    pub least: u32,
-    pub extra: Option<Box<Extra>>,
     /// The time at which the curve has given what was sent by deadline so far.
     pub realtime: Runtime,
     /// When its first packet is eligible.
     pub eligible: Nanos,
     /// Bytes served by deadline.
     pub served: u64,
+    /// Its first packet, bytes.
+    pub len: u32,
+    /// What is counted at least for its first packet where only a guess at its length is known:
+    /// the link's largest packet; else 0.
+    pub least: u32,
 }
 
 const _: () = assert!(size_of::<Class>() == 128);
@@ -69,16 +69,16 @@ impl Default for Class {
     fn default() -> Class {
         Class {
             share: Runtime::default(),
+            extra: None,
             parent: 0,
             above: NIL,
             inner: NIL,
-            len: 0,
             flags: 0,
-            least: 0,
-            extra: None,
             realtime: Runtime::default(),
             eligible: 0,
             served: 0,
+            len: 0,
+            least: 0,
         }
     }
 }

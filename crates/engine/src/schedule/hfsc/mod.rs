@@ -72,6 +72,10 @@ struct Hfsc {
     /// Classes by eligible time, or an earlier time: a timer is corrected when it comes out. Those
     /// that are due may come in any order, as `ready` has an order of its own.
     waiting: HierarchicalWheel,
+    /// A class that waits without a timer, the one that was the last to get something to send, and
+    /// its eligible time; else [`NIL`], and [`Nanos::MAX`].
+    newest: Slot,
+    newest_at: Nanos,
     /// Eligible classes by deadline.
     ready: Heap,
     /// Places in `ready`, and in the heaps of the parent.
@@ -81,6 +85,10 @@ struct Hfsc {
     chosen: Option<(Slot, bool)>,
     /// Classes with an upper limit. Without any, none is ever parked.
     limits: u32,
+    /// The last packet went by deadline.
+    by_deadline: bool,
+    /// The class that was last thought to send soon.
+    likely: Slot,
 }
 
 impl Hfsc {
@@ -98,11 +106,15 @@ impl Hfsc {
             inners: Vec::new(),
             free: Vec::new(),
             waiting: HierarchicalWheel::default(),
+            newest: NIL,
+            newest_at: Nanos::MAX,
             ready: Heap::new(),
             realtime_at: Vec::new(),
             share_at: Vec::new(),
             chosen: None,
             limits: 0,
+            by_deadline: false,
+            likely: NIL,
         };
         hfsc.set_link_rate(context.link_rate);
         hfsc.reserve(ROOT_SLOT);
@@ -172,7 +184,7 @@ impl Hfsc {
         if class.has_realtime() {
             let (curve, first) = class.realtime_parts();
             curve.restart(first, now);
-            self.file_realtime(slot);
+            self.begin_realtime(slot);
         }
         self.activate(slot);
     }
@@ -307,6 +319,7 @@ impl Scheduler for Hfsc {
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
         let by_deadline = matches!(self.chosen, Some((chosen, true)) if chosen == slot);
+        self.by_deadline = by_deadline;
         self.update_now(now);
         let class = &mut self.classes[slot as usize];
         match next {
@@ -338,8 +351,24 @@ impl Scheduler for Hfsc {
         }
     }
 
+    #[inline]
     fn fetch(&self, slot: Slot) {
-        prefetch(&self.classes, slot as usize);
+        if let Some(class) = self.classes.get(slot as usize) {
+            prefetch(std::slice::from_ref(&class.share), 0);
+            prefetch(std::slice::from_ref(&class.realtime), 0);
+        }
+    }
+
+    #[inline]
+    fn likely_next(&mut self, slot: Slot) -> [Slot; 2] {
+        // With many classes the two rules mostly take turns. So the next packet is the one that was
+        // looked for after the last packet, and the packet after it goes by this packet's rule.
+        let far = match self.ready.first() {
+            _ if !self.by_deadline => self.likely_by_share(slot),
+            Some((_, slot)) => slot,
+            None => self.waiting.likely_first(),
+        };
+        [std::mem::replace(&mut self.likely, far), far]
     }
 
     fn memory(&self) -> usize {

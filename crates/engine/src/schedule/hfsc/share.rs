@@ -265,6 +265,21 @@ impl Hfsc {
         }
     }
 
+    /// The class that [`choose_by_share`](Hfsc::choose_by_share) probably finds next, for
+    /// prefetching: as far below the root as `slot`. Its record, which is not in the cache yet, is
+    /// not looked at.
+    #[inline]
+    pub(super) fn likely_by_share(&self, slot: Slot) -> Slot {
+        let (mut found, mut above) = (ROOT_SLOT, slot);
+        while above != ROOT_SLOT {
+            above = self.classes[above as usize].parent;
+            let inner = self.inners.get(self.classes[found as usize].inner as usize);
+            let Some((_, child)) = inner.and_then(|inner| inner.fit.first()) else { break };
+            found = child;
+        }
+        found
+    }
+
     /// When [`choose_by_share`](Hfsc::choose_by_share) may name a class.
     #[inline]
     pub(super) fn share_wakeup(&self) -> Option<Nanos> {

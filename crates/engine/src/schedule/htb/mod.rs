@@ -555,7 +555,7 @@ impl Scheduler for Htb {
         }
     }
 
-    fn likely_next(&self, _: Slot) -> [Slot; 2] {
+    fn likely_next(&mut self, _: Slot) -> [Slot; 2] {
         // The next class to send borrows, as the last one did, or turns green soon.
         self.timers.likely_next()
     }

@@ -549,7 +549,7 @@ impl Scheduler for Wfq {
     }
 
     #[inline]
-    fn likely_next(&self, _: Slot) -> [Slot; 2] {
+    fn likely_next(&mut self, _: Slot) -> [Slot; 2] {
         self.fair.likely_next()
     }
 

@@ -397,7 +397,7 @@ impl Scheduler for Exact {
     }
 
     #[inline]
-    fn likely_next(&self, slot: Slot) -> [Slot; 2] {
+    fn likely_next(&mut self, slot: Slot) -> [Slot; 2] {
         let leaves = &self.records.leaves;
         if let Some(first) = self.ready.first() {
             return [first, leaves.get(first as usize).map_or(NIL, |leaf| leaf.timer_next)];
