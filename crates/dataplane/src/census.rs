@@ -27,19 +27,28 @@ const FEW: u64 = 256;
 
 /// The waiting times of the packets that leave, and the count that is under way.
 pub struct Census {
-    /// By class, the times of packets that left since it was last counted.
-    sojourn: Vec<Sketch>,
+    waits: Vec<Waits>,
     /// Classes that were removed since the last count. Another class may have got the number.
     removed: Vec<ClassId>,
     /// The flows of these packets, if somebody watches.
     pub flows: Option<Flows>,
-    /// By class, for how long packets wait, if somebody watches: from the first count on.
-    backlogs: Vec<Backlog>,
+    /// Whether it is followed for how long packets wait: from the first count on, if somebody
+    /// watches.
+    followed: bool,
     /// How many counts there are for each one that is shown, and how many are left until the next
     /// one that is shown.
     each: u32,
     left: u32,
     begun: Option<Begun>,
+}
+
+/// What is kept of a class about waiting.
+#[derive(Clone, Debug, Default)]
+struct Waits {
+    /// The times of packets that left since it was last counted.
+    sojourn: Sketch,
+    /// For how long it has had packets, without a break.
+    backlog: Backlog,
 }
 
 /// A count that is under way.
@@ -68,13 +77,13 @@ pub struct Counted {
 impl Census {
     /// A census of so many classes. One of `each` counts is shown in a snapshot.
     pub fn new(classes: usize, each: u32) -> Census {
-        let sojourn = vec![Sketch::default(); classes];
-        Census { sojourn, removed: Vec::new(), flows: None, backlogs: Vec::new(), each, left: each, begun: None }
+        let waits = vec![Waits::default(); classes];
+        Census { waits, removed: Vec::new(), flows: None, followed: false, each, left: each, begun: None }
     }
 
     /// Makes room for class numbers below `classes`.
     pub fn grow(&mut self, classes: usize) {
-        self.sojourn.resize_with(classes.max(self.sojourn.len()), Sketch::default);
+        self.waits.resize_with(classes.max(self.waits.len()), Waits::default);
         if let Some(flows) = &mut self.flows {
             flows.grow(classes);
         }
@@ -83,27 +92,24 @@ impl Census {
     /// A packet of a class leaves now, after waiting for this time.
     #[inline]
     pub fn departed(&mut self, now: Nanos, class: ClassId, packet: &Packet, waited: Nanos) {
-        if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
-            sojourn.add(waited);
+        if let Some(waits) = self.waits.get_mut(class as usize) {
+            waits.sojourn.add(waited);
+            if self.followed {
+                waits.backlog.leaves(now, waited);
+            }
         }
         if let Some(flows) = &mut self.flows {
             flows.departed(class, packet);
-            if let Some(backlog) = self.backlogs.get_mut(class as usize) {
-                backlog.leaves(now, waited);
-            }
         }
     }
 
     /// A class was removed.
     pub fn removed(&mut self, class: ClassId) {
-        if let Some(sojourn) = self.sojourn.get_mut(class as usize) {
-            *sojourn = Sketch::default();
+        if let Some(waits) = self.waits.get_mut(class as usize) {
+            *waits = Waits::default();
         }
         if let Some(flows) = &mut self.flows {
             flows.removed(class);
-        }
-        if let Some(backlog) = self.backlogs.get_mut(class as usize) {
-            *backlog = Backlog::default();
         }
         self.removed.push(class);
     }
@@ -113,9 +119,7 @@ impl Census {
         if self.begun.is_some() {
             return;
         }
-        if self.flows.is_some() {
-            self.backlogs.resize_with(self.sojourn.len(), Backlog::default);
-        }
+        self.followed |= self.flows.is_some();
         self.left = self.left.saturating_sub(1);
         let shown = self.left == 0;
         if shown {
@@ -149,17 +153,19 @@ impl Census {
             if let Some(taken) = self.flows.as_mut().and_then(|watched| watched.take(id)) {
                 flows.push((id, taken));
             }
-            let sojourn = self.sojourn.get_mut(class).map(|sojourn| {
-                let packed = sojourn.packed();
-                if all > KEPT && sojourn.count() < FEW {
-                    *sojourn = Sketch::default();
-                } else {
-                    sojourn.clear();
-                }
-                packed
-            });
             let counters = engine.own_counters(id);
-            let backlog = self.backlogs.get_mut(class);
+            let (mut sojourn, mut backlogged) = Default::default();
+            if let Some(waits) = self.waits.get_mut(class) {
+                sojourn = waits.sojourn.packed();
+                if all > KEPT && waits.sojourn.count() < FEW {
+                    waits.sojourn = Sketch::default();
+                } else {
+                    waits.sojourn.clear();
+                }
+                if self.followed {
+                    backlogged = waits.backlog.take(*at, counters.queued_packets > 0);
+                }
+            }
             classes.push(Own {
                 parent: engine.parent(id),
                 counters,
@@ -167,8 +173,8 @@ impl Census {
                 dropped: engine.drop_reasons(id).map(|(reason, packets, _)| (reason, packets)).collect(),
                 overlimits: engine.scheduler_counter(id, &["over", "overlimits"]),
                 wire_bytes: wire_bytes(id),
-                sojourn: sojourn.unwrap_or_default(),
-                backlogged: backlog.map_or(0, |backlog| backlog.take(*at, counters.queued_packets > 0)),
+                sojourn,
+                backlogged,
             });
         }
         if classes.len() < all {

@@ -24,8 +24,9 @@ impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &FlowKey) -> bool {
         let (own, other) = (&self.0, &other.0);
-        let rest = (own[2] ^ other[2]) | (own[3] ^ other[3]) | (own[4] ^ other[4]);
-        (own[0] ^ other[0]) | (own[1] ^ other[1]) | rest == 0
+        let differs = (own[1] ^ other[1]) | (own[4] ^ other[4]);
+        // Only IPv6 has anything in the others.
+        differs == 0 && (self.family() != 6 || (own[0] ^ other[0]) | (own[2] ^ other[2]) | (own[3] ^ other[3]) == 0)
     }
 }
 

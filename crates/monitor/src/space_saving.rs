@@ -64,15 +64,16 @@ struct Counter<K> {
 /// The counters, and how to find them. Weights are bytes.
 #[derive(Clone, Debug)]
 pub struct SpaceSaving<K> {
+    /// Their number is a power of two, so that the low bits of a hash are a home place.
     counters: Box<[Counter<K>]>,
-    /// Of a hash, the bits that are the home place. The number of home places is a power of two.
-    mask: u32,
     rest: Box<Rest>,
 }
 
 /// What only a new key needs.
 #[derive(Clone, Debug, Default)]
 struct Rest {
+    /// How many counters may be in use.
+    most: usize,
     /// The places of the counters in use, in the order in which they came into use.
     used: Vec<u16>,
     /// There is no free counter at this place and above.
@@ -95,13 +96,12 @@ impl<K: Copy + Ord + Default> SpaceSaving<K> {
         let most = most.clamp(1, usize::from(NONE));
         let free = Counter { key: K::default(), count: 0, packets: 0, hash: 0, next: NONE, head: NONE };
         SpaceSaving {
-            counters: vec![free; most].into_boxed_slice(),
-            // The highest power of two that is not above `most`.
-            mask: (1 << most.ilog2()) - 1,
+            counters: vec![free; most.next_power_of_two()].into_boxed_slice(),
             rest: Box::new(Rest {
+                most,
                 used: Vec::with_capacity(most),
                 free_below: most,
-                errors: vec![Amount::default(); most],
+                errors: vec![Amount::default(); most.next_power_of_two()],
                 heap: Vec::with_capacity(most),
                 ..Rest::default()
             }),
@@ -113,7 +113,8 @@ impl<K: Copy + Ord + Default> SpaceSaving<K> {
     #[inline]
     pub fn add(&mut self, key: &K, hash: u32, bytes: u32) {
         let hash = hash | USED;
-        match self.counters.get_mut((hash & self.mask) as usize) {
+        let home = self.home(hash);
+        match self.counters.get_mut(home) {
             Some(counter) if counter.hash == hash && counter.key == *key => {
                 counter.count += u64::from(bytes);
                 counter.packets += 1;
@@ -138,7 +139,7 @@ impl<K: Copy + Ord + Default> SpaceSaving<K> {
         // What the key may have had before: at most the smallest count, because the smallest count
         // never falls. Packets are not in the order of bytes, so their bound is the most that any
         // key had when it lost its counter.
-        let (at, before) = if self.rest.used.len() < self.counters.len() {
+        let (at, before) = if self.rest.used.len() < self.rest.most {
             (self.free(home), Amount::default())
         } else {
             (self.smallest(), self.rest.floor)
@@ -156,8 +157,9 @@ impl<K: Copy + Ord + Default> SpaceSaving<K> {
     }
 
     /// The home place of a hash.
+    #[inline]
     fn home(&self, hash: u32) -> usize {
-        (hash & self.mask) as usize
+        hash as usize & (self.counters.len() - 1)
     }
 
     /// The place of a free counter, which is in use from now on: the home place, if that is free.
@@ -240,14 +242,17 @@ impl<K: Copy + Ord + Default> SpaceSaving<K> {
 
     /// Forgets everything; the memory stays.
     pub fn clear(&mut self) {
-        let (free_below, rest) = (self.counters.len(), &mut *self.rest);
-        // A place that is free has no chain: the first of its keys would have taken it.
-        for at in rest.used.drain(..) {
-            let counter = &mut self.counters[usize::from(at)];
-            (counter.hash, counter.head) = (0, NONE);
+        // Each chain has a counter in use, from which its head is found.
+        for nth in 0..self.rest.used.len() {
+            let at = usize::from(self.rest.used[nth]);
+            let hash = std::mem::take(&mut self.counters[at].hash);
+            let home = self.home(hash);
+            self.counters[home].head = NONE;
         }
+        let rest = &mut *self.rest;
+        rest.used.clear();
         rest.heap.clear();
-        (rest.free_below, rest.lost, rest.floor) = (free_below, 0, Amount::default());
+        (rest.free_below, rest.lost, rest.floor) = (rest.most, 0, Amount::default());
     }
 
     /// The keys with their bounds, the total and the floor.
