@@ -19,7 +19,8 @@ pub struct Packet {
     /// Its own bytes, layer 3 and up. The `*_bytes` counters count these.
     pub len: u32,
     /// The bytes charged for it: `len` and the link's overhead on every segment.
-    /// [`Engine::enqueue`](crate::Engine::enqueue) sets it from the link's [`Overhead`](crate::link::Overhead).
+    /// [`Engine::enqueue`](crate::Engine::enqueue) sets it from the link's
+    /// [`Overhead`](crate::link::Overhead).
     pub wire: u32,
     /// A hash of the packet's flow, for queues that keep flows apart.
     pub flow: u32,
