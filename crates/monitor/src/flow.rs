@@ -31,8 +31,8 @@ impl PartialEq for FlowKey {
 }
 
 /// Where the DSCP is in the last word. From the top it has source port, destination port, protocol,
-/// DSCP with two zeros, 8 zeros, and family: as a [`Key`] has them side by side, so that all but the
-/// family are read as one word.
+/// DSCP with two zeros, 8 zeros, and family: as a [`Key`] has them side by side, so that all but
+/// the family are read as one word.
 const DSCP: u32 = 18;
 /// The bits of the last word that are bits of a key as they lie there.
 const SMALL: u64 = u64::MAX << DSCP;

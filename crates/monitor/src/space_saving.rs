@@ -15,9 +15,9 @@
 //! Here the stream is all packets of a class, weighted with their bytes.
 //!
 //! - *A packet of a known flow* reads the counter at the home place of its hash, compares hash and
-//!   key, and adds to two numbers beside them: with a [`FlowKey`](crate::FlowKey), one cache line of
-//!   64 bytes. A key takes its home place if that is free when it comes. Otherwise its counter is in
-//!   the chain of its home place: one more line, or a few.
+//!   key, and adds to two numbers beside them: with a [`FlowKey`](crate::FlowKey), one cache line
+//!   of 64 bytes. A key takes its home place if that is free when it comes. Otherwise its counter
+//!   is in the chain of its home place: one more line, or a few.
 //! - *A packet of an unknown flow* needs the smallest counter. A heap of m numbers (512 bytes for
 //!   64 counters: eight cache lines) has each counter's count as it was when the heap last read it.
 //!   Counters only grow, so these numbers are lower bounds, and if the root is up to date it is the

@@ -311,8 +311,8 @@ impl HierarchicalWheel {
         self.wheels[slot.wheel as usize % WHEELS].as_ref().map_or(NIL, |slots| slots.first[usize::from(slot.slot)])
     }
 
-    /// An owner whose entry is probably due first; [`NIL`] where finding it would take a search. For
-    /// prefetching.
+    /// An owner whose entry is probably due first; [`NIL`] where finding it would take a search.
+    /// For prefetching.
     #[inline]
     pub fn likely_first(&self) -> u32 {
         match &self.wheels[self.used.trailing_zeros() as usize % WHEELS] {
