@@ -27,6 +27,7 @@ const FEW: u64 = 256;
 
 /// The waiting times of the packets that leave, and the count that is under way.
 pub struct Census {
+    /// By class.
     waits: Vec<Waits>,
     /// Classes that were removed since the last count. Another class may have got the number.
     removed: Vec<ClassId>,

@@ -15,7 +15,7 @@ use altq_engine::headers::Key;
 /// addresses of IPv4 are in the second word. All packets that are not IP are one flow, whose words
 /// are 0.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::derived_hash_with_manual_eq, reason = "all words are compared, in another way")]
+#[expect(clippy::derived_hash_with_manual_eq, reason = "words that are not compared are equal")]
 pub struct FlowKey([u64; 5]);
 
 impl PartialEq for FlowKey {

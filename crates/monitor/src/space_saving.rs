@@ -38,6 +38,8 @@ use crate::summary::{Counted, Summary};
 
 /// The index that means "none", in the head of a chain and in a counter.
 const NONE: u16 = u16::MAX;
+/// The most counters that there can be.
+const MOST: usize = 1 << 15;
 /// Set in the hash of every key that has a counter. A free counter has the hash 0.
 const USED: u32 = 1 << 31;
 /// The bits of a number in the heap that say which counter it is of.
@@ -91,9 +93,10 @@ struct Rest {
 }
 
 impl<K: Copy + Ord + Default> SpaceSaving<K> {
-    /// `most` counters, 1 to 65535. All memory is allocated here.
+    /// `most` counters, 1 to 32768; fewer or more are taken as these. All memory is allocated here.
     pub fn new(most: usize) -> SpaceSaving<K> {
-        let most = most.clamp(1, usize::from(NONE));
+        // The next power of two must leave an index that means "none".
+        let most = most.clamp(1, MOST);
         let free = Counter { key: K::default(), count: 0, packets: 0, hash: 0, next: NONE, head: NONE };
         SpaceSaving {
             counters: vec![free; most.next_power_of_two()].into_boxed_slice(),
