@@ -1,7 +1,7 @@
 //! The part that is in the loop: the flows of each class, fed with every packet that leaves.
 //!
 //! A class gets its counters with its first packet of a second and gives them back at the second's
-//! end, so classes that send nothing take four bytes. The loop hands over full counters
+//! end, so classes that send nothing take 24 bytes. The loop hands over full counters
 //! ([`take`](Departures::take)) and gets empty ones back ([`give_back`](Departures::give_back)), so
 //! it never waits for their reader. Once there are as many counters as classes that are busy in a
 //! second, nothing is allocated any more.
@@ -24,15 +24,12 @@ pub type FlowCounters = SpaceSaving<FlowKey>;
 #[derive(Debug)]
 pub struct Departures {
     mix: Mix,
-    /// By class: its place in `busy` plus one; 0: it has none.
-    places: Vec<u32>,
-    /// The counters in use, and their classes.
-    busy: Vec<FlowCounters>,
-    classes: Vec<ClassId>,
+    /// By class, its counters, if it has sent in this second.
+    counters: Vec<Option<FlowCounters>>,
     spare: Vec<FlowCounters>,
-    /// The most counters that exist at a time.
-    most: usize,
+    /// How many counters there are, and the most that there may be.
     existing: usize,
+    most: usize,
     uncounted: Amount,
 }
 
@@ -41,47 +38,41 @@ impl Departures {
     /// second, which take 5.9 kB each. `seed` must be secret: whoever knows it can choose flows
     /// that take longer to find.
     pub fn new(classes: usize, most: usize, seed: u64) -> Departures {
-        Departures {
+        let mut departures = Departures {
             mix: Mix::new(seed),
-            places: vec![0; classes],
-            busy: Vec::new(),
-            classes: Vec::new(),
+            counters: Vec::new(),
             spare: Vec::new(),
-            most,
             existing: 0,
+            most,
             uncounted: Amount::default(),
-        }
+        };
+        departures.set_classes(classes);
+        departures
     }
 
     /// Makes room for class numbers below `classes`, after a change of the policy. The room never
     /// shrinks.
     pub fn set_classes(&mut self, classes: usize) {
-        self.places.resize(classes.max(self.places.len()), 0);
+        self.counters.resize_with(classes.max(self.counters.len()), || None);
     }
 
     /// A packet of `bytes` own bytes has left. `flow` has the DSCP with which it left.
     #[inline]
     pub fn add(&mut self, class: ClassId, flow: &FlowKey, bytes: u32) {
-        let place = self.places.get(class as usize).copied().unwrap_or(0);
-        match self.busy.get_mut((place as usize).wrapping_sub(1)) {
-            Some(counters) => counters.add(flow, flow.hash(&self.mix), bytes),
-            None => self.add_first(class, flow, bytes),
+        let hash = flow.hash(&self.mix);
+        match self.counters.get_mut(class as usize) {
+            Some(Some(counters)) => counters.add(flow, hash, bytes),
+            _ => self.add_first(class, flow, hash, bytes),
         }
     }
 
     /// The first packet of a class in this second.
     #[cold]
-    fn add_first(&mut self, class: ClassId, flow: &FlowKey, bytes: u32) {
-        let hash = flow.hash(&self.mix);
-        let known = (class as usize) < self.places.len();
+    fn add_first(&mut self, class: ClassId, flow: &FlowKey, hash: u32, bytes: u32) {
+        let known = (class as usize) < self.counters.len();
         let counters = if known { self.spare_or_new() } else { None };
-        match (self.places.get_mut(class as usize), counters) {
-            (Some(place), Some(mut counters)) => {
-                counters.add(flow, hash, bytes);
-                self.busy.push(counters);
-                self.classes.push(class);
-                *place = self.busy.len() as u32;
-            }
+        match (self.counters.get_mut(class as usize), counters) {
+            (Some(place), Some(counters)) => place.insert(counters).add(flow, hash, bytes),
             _ => self.uncounted += Amount::new(u64::from(bytes), 1),
         }
     }
@@ -96,32 +87,18 @@ impl Departures {
     }
 
     /// Ends a second: adds the counters of all classes that have sent to `taken`, in the order of
-    /// their first packets. It must be called at the moment at which the engine's counters are
-    /// read; otherwise flows and counters do not add up.
+    /// their numbers. It must be called at the moment at which the engine's counters are read;
+    /// otherwise flows and counters do not add up.
     pub fn take(&mut self, taken: &mut Vec<(ClassId, FlowCounters)>) {
-        for class in &self.classes {
-            if let Some(place) = self.places.get_mut(*class as usize) {
-                *place = 0;
-            }
-        }
-        taken.extend(self.classes.drain(..).zip(self.busy.drain(..)));
+        let busy = |(class, counters): (usize, &mut Option<FlowCounters>)| Some((class as ClassId, counters.take()?));
+        taken.extend(self.counters.iter_mut().enumerate().filter_map(busy));
     }
 
     /// Ends the second of one class: takes its counters, if it has sent. It must be called at the
     /// moment at which the engine's counters of this class are read. What the class sends from now
     /// on belongs to its next second.
     pub fn take_class(&mut self, class: ClassId) -> Option<FlowCounters> {
-        let place = std::mem::take(self.places.get_mut(class as usize)?);
-        let at = (place as usize).checked_sub(1).filter(|at| *at < self.busy.len())?;
-        let counters = self.busy.swap_remove(at);
-        self.classes.swap_remove(at);
-        // The last class of `busy` has this place now.
-        if let Some(moved) = self.classes.get(at)
-            && let Some(place_of_moved) = self.places.get_mut(*moved as usize)
-        {
-            *place_of_moved = place;
-        }
-        Some(counters)
+        self.counters.get_mut(class as usize)?.take()
     }
 
     /// Takes counters back that were taken, and forgets what they have counted.
@@ -140,10 +117,8 @@ impl Departures {
 
     /// Bytes of memory held, without counters that are handed over.
     pub fn memory(&self) -> usize {
-        let counters = self.busy.iter().chain(&self.spare);
-        self.places.capacity() * size_of::<u32>()
-            + self.busy.capacity() * size_of::<FlowCounters>()
-            + self.classes.capacity() * size_of::<ClassId>()
+        let counters = self.counters.iter().flatten().chain(&self.spare);
+        self.counters.capacity() * size_of::<Option<FlowCounters>>()
             + self.spare.capacity() * size_of::<FlowCounters>()
             + counters.map(FlowCounters::memory).sum::<usize>()
     }
@@ -194,7 +169,7 @@ mod tests {
         let bytes = |counters: Option<FlowCounters>| counters.map(|counters| counters.total().bytes);
         assert_eq!(bytes(departures.take_class(1)), Some(101));
         assert_eq!(bytes(departures.take_class(1)), None);
-        // Class 3 took the place of class 1, and goes on counting there.
+        // The others go on counting.
         departures.add(3, &flow(3), 7);
         assert_eq!(bytes(departures.take_class(3)), Some(110));
         departures.give_back([FlowCounters::new(COUNTERS)]);
@@ -209,7 +184,7 @@ mod tests {
     fn memory_is_that_of_busy_classes() {
         let mut departures = Departures::new(100_000, 100, 7);
         let idle = departures.memory();
-        assert_eq!(idle, 400_000);
+        assert_eq!(idle, 2_400_000);
         (0..100_000).for_each(|class| departures.add(class, &flow(class), 64));
         let busy = departures.memory();
         assert!(busy - idle < 100 * 6_500, "{busy}");
