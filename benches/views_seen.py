@@ -188,7 +188,9 @@ def captured(world, path, seconds):
             if after[0]["backlog_packets"] == 0 and link and link["classes"][0]["window"]["sent_packets"] == passed:
                 break
             if time.monotonic() > until:
-                raise Failure("what altq top and altq stat say of a minute is not the same")
+                shown = link["classes"][0]["window"]["sent_packets"] if link else "nothing"
+                raise Failure(f"of a minute altq top says {shown}, altq stat {passed} packets that were sent after "
+                              f"{before[0]['sent_packets']}, and {after[0]['backlog_packets']} wait")
             time.sleep(0.2)
         lost = 0
         for process in captures:
