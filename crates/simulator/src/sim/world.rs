@@ -230,6 +230,7 @@ impl<'a> World<'a> {
             progress: None,
         };
         setup::flows(&mut world, seed)?;
+        world.join_ports();
         world.set_up_adapting()?;
         for (at, event) in case.events.iter().enumerate() {
             world.schedule(event.at, Rank::Change, Event::Change(at as u32));
@@ -392,6 +393,10 @@ impl<'a> World<'a> {
                 }
             }
             Event::Handle(packet) => self.handle(now, packet),
+            Event::Refused(packet) => {
+                self.flow_dropped(now, packet);
+                Ok(())
+            }
             Event::Adapt(link) => self.ask_again(now, link as usize),
         }
     }
