@@ -16,7 +16,7 @@ use super::fifo::Fate;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
 use super::world::{NO_PORT, World};
-use super::{Handled, frame, record_error};
+use super::{Handled, frame, onward, record_error};
 
 /// The protocol number of IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
@@ -110,14 +110,17 @@ impl World<'_> {
     /// Puts a packet into a port. True if it was dropped there at once.
     #[inline(always)]
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
-        match self.pass(now, at, packet) {
-            None => self.enter_engine(now, at, packet),
-            Some(Fate::Leaves(end)) => self.launch(end, at, packet).map(|()| false),
-            Some(Fate::Full) => {
+        let port = &mut self.ports[at];
+        if port.fifo.is_none() {
+            return self.enter_engine(now, at, packet);
+        }
+        match onward::pass(port, &self.streams, now, &self.packets[packet as usize]) {
+            Fate::Leaves(end) => self.launch(end, at, packet).map(|()| false),
+            Fate::Full => {
                 self.flow_dropped(now, packet);
                 Ok(true)
             }
-            Some(Fate::BeyondTime(error)) => Err(error.into()),
+            Fate::BeyondTime(error) => Err(error.into()),
         }
     }
 

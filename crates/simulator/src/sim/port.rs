@@ -51,9 +51,6 @@ pub struct Port {
     pub numbered: Option<u32>,
     /// Whether packets arrive in the order in which they left. If not, `line` is not used.
     pub in_order: bool,
-    /// True if packets pass from the link before it into its FIFO without an event
-    /// ([`World::join_ports`](super::world::World::join_ports)).
-    pub joined: bool,
     /// The engine, or one for each transmit queue of the card.
     pub engine: Engines,
     /// The wire.
@@ -276,7 +273,6 @@ impl Port {
             to: if back { case.from } else { case.to },
             handling: 0,
             in_order: way.reorder == 0.0 && (way.keep_order || way.jitter == 0),
-            joined: false,
             flying: false,
             line: VecDeque::new(),
             numbered: None,
