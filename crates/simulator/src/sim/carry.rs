@@ -11,13 +11,12 @@ use altq_engine::units::Nanos;
 use altq_engine::{Departure, Drop as Dropped, Packet};
 
 use super::csma::Outcome;
-use super::events::{Event, Events, Rank};
+use super::events::{Event, Rank};
 use super::fifo::Fate;
-use super::port::Port;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
 use super::world::{NO_PORT, World};
-use super::{Handled, frame, record_error};
+use super::{Handled, frame, onward, record_error};
 
 /// The protocol number of IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
@@ -112,21 +111,11 @@ impl World<'_> {
     #[inline(always)]
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Handled<bool> {
         let port = &mut self.ports[at];
-        let Some(fifo) = &mut port.fifo else { return self.enter_engine(now, at, packet) };
-        let travelling = &self.packets[packet as usize];
-        let mut len = travelling.len;
-        if port.tunnel.is_some() && self.streams[travelling.stream as usize].ends[0].key.family == 6 {
-            len += Tunnel::HEADER * u32::from(travelling.segments);
+        if port.fifo.is_none() {
+            return self.enter_engine(now, at, packet);
         }
-        let charged = port.wire.bytes_of(len, travelling.segments);
-        match fifo.take(now, len, charged, &mut port.wire) {
-            Fate::Leaves(end) => {
-                let until = self.case.duration;
-                if !launch(port, &mut self.events, end, at, packet, until) {
-                    self.lost(end, packet);
-                }
-                Ok(false)
-            }
+        match onward::pass(port, &self.streams, now, &self.packets[packet as usize]) {
+            Fate::Leaves(end) => self.launch(end, at, packet).map(|()| false),
             Fate::Full => {
                 self.flow_dropped(now, packet);
                 Ok(true)
@@ -213,15 +202,6 @@ impl World<'_> {
         self.run_scheduler(now, at).map(|()| refused)
     }
 
-    /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
-    #[inline(always)]
-    fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
-        let until = self.case.duration;
-        if !launch(&mut self.ports[at], &mut self.events, end, at, packet, until) {
-            self.lost(end, packet);
-        }
-    }
-
     /// Frees the slot of a packet that is lost.
     fn gone(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
@@ -232,7 +212,7 @@ impl World<'_> {
     }
 
     /// Counts a lost packet for its flow, and frees its slot.
-    fn lost(&mut self, now: Nanos, packet: u32) {
+    pub(super) fn lost(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
             let flow = self.streams[travelling.stream as usize].flow as usize;
@@ -243,7 +223,7 @@ impl World<'_> {
 
     /// Counts a packet that a queue dropped for its flow, and frees its slot.
     #[inline(never)]
-    fn flow_dropped(&mut self, now: Nanos, packet: u32) {
+    pub(super) fn flow_dropped(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
             let flow = self.streams[travelling.stream as usize].flow as usize;
@@ -392,7 +372,7 @@ impl World<'_> {
         self.count_departure(now, at, departure, taken.bytes)?;
         if let Some(end) = taken.end {
             self.schedule(end, Rank::Complete, Event::Complete(at as u32));
-            self.launch(end, at, departure.packet.handle);
+            self.launch(end, at, departure.packet.handle)?;
         }
         Ok(())
     }
@@ -452,7 +432,7 @@ impl World<'_> {
                 station.ring.pop_front()
             });
             match (sent, outcome) {
-                (Some((packet, _)), Outcome::Sent(_)) => self.launch(now, at, packet),
+                (Some((packet, _)), Outcome::Sent(_)) => self.launch(now, at, packet)?,
                 (Some((packet, _)), _) => self.flow_dropped(now, packet),
                 (None, _) => {}
             }
@@ -470,7 +450,7 @@ impl World<'_> {
             // With rings a packet leaves for the far end with its last segment.
             Some(rings) => {
                 if let Some(packet) = rings.complete().and_then(|ended| ended.packet) {
-                    self.launch(now, at, packet.handle);
+                    self.launch(now, at, packet.handle)?;
                 }
             }
             None => port.wire.complete(),
@@ -539,29 +519,6 @@ impl World<'_> {
         self.recorder = Some(recorder);
         Ok(written.map_err(record_error)?)
     }
-}
-
-/// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end, if that is
-/// before the end of the run. False if it is lost on the way.
-#[inline(always)]
-fn launch(port: &mut Port, events: &mut Events, end: Nanos, at: usize, packet: u32, until: Nanos) -> bool {
-    let Some(arrival) = port.flight.launch(end) else { return false };
-    if arrival >= until {
-        return true;
-    }
-    if !port.in_order {
-        events.push(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
-        return true;
-    }
-    let number = events.number();
-    if port.flying {
-        port.line.push_back((arrival, number, packet));
-    } else {
-        port.flying = true;
-        let line = *port.numbered.get_or_insert_with(|| events.add_line(at as u32));
-        events.push_first(line, packet, arrival, number);
-    }
-    true
 }
 
 /// The key of an IPv6 packet after it is put into IPv4. `back`: it goes from the link's `to` to its

@@ -46,6 +46,8 @@ pub enum Event {
     ArriveUnordered(u32),
     /// The host at which this packet has arrived handles it.
     Handle(u32),
+    /// The FIFO behind the link that this packet has passed is full.
+    Refused(u32),
     /// The controller of this adaptive link is asked.
     Adapt(u32),
 }

@@ -15,10 +15,11 @@ use crate::wire::{BeyondTime, Wire};
 pub struct Fifo {
     limit: Limit,
     ring: usize,
-    /// Packets that may not have left: the time at which each one's transmission ends, and the
-    /// bytes of all packets up to it, itself included. Those that have left are removed from time
-    /// to time.
+    /// Packets that may not have left, without the last one: the time at which each one's
+    /// transmission ends, and the bytes of all packets up to it, itself included. Those that have
+    /// left are removed from time to time. On a link that is idle for most packets it stays empty.
     held: VecDeque<(Nanos, u64)>,
+    /// The bytes of all packets up to the last one.
     bytes: u64,
     /// When the last packet leaves.
     last: Nanos,
@@ -54,11 +55,20 @@ impl Fifo {
     #[inline(always)]
     pub fn take(&mut self, now: Nanos, len: u32, charged: u32, wire: &mut Wire) -> Fate {
         // A transmission that ends now is complete: completions come before arrivals.
-        if self.last <= now {
-            self.held.clear();
+        let idle = self.last <= now;
+        if idle {
+            if !self.held.is_empty() {
+                self.held.clear();
+            }
             wire.begin(now);
+        } else {
+            self.held.push_back((self.last, self.bytes));
         }
         if self.held.len() >= self.sure && !self.fits(now, len) {
+            // The last packet is still the last one.
+            if !idle {
+                self.held.pop_back();
+            }
             return Fate::Full;
         }
         let end = match wire.pass(charged) {
@@ -67,11 +77,10 @@ impl Fifo {
         };
         self.bytes += u64::from(len);
         self.last = end;
-        self.held.push_back((end, self.bytes));
         Fate::Leaves(end)
     }
 
-    /// Whether a packet of `len` bytes fits.
+    /// Whether a packet of `len` bytes fits. `held` has the last packet now.
     #[inline(never)]
     fn fits(&mut self, now: Nanos, len: u32) -> bool {
         self.settle(now);

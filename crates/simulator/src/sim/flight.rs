@@ -27,6 +27,11 @@ impl Flight {
         Flight { way, random, bad: false, last: 0, fixed, lost: 0 }
     }
 
+    /// True if no packet is lost.
+    pub fn is_lossless(&self) -> bool {
+        self.way.loss == Loss::None
+    }
+
     /// When a packet arrives whose last bit leaves at `end`; `None` if it is lost.
     #[inline]
     pub fn launch(&mut self, end: Nanos) -> Option<Nanos> {

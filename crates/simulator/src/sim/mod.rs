@@ -19,6 +19,7 @@ mod flight;
 mod frame;
 mod limits;
 mod lines;
+mod onward;
 mod port;
 mod routes;
 mod setup;

@@ -56,6 +56,9 @@ pub struct World<'a> {
     /// The ways of packets, two for each flow: the ports in order, then [`NO_PORT`]. So a host on
     /// the way need not look for the route of each packet.
     pub(super) hops: Vec<u32>,
+    /// By port: true if packets pass from the link before it into its FIFO without an event
+    /// ([`join_ports`](World::join_ports)).
+    pub(super) joined: Vec<bool>,
     /// The packets in the network.
     pub(super) packets: Vec<Travelling>,
     /// Indices of free slots in `packets`.
@@ -198,6 +201,7 @@ impl<'a> World<'a> {
             captures,
             routes: Routes::new(case),
             hops: Vec::new(),
+            joined: Vec::new(),
             recorded,
             recorder: None,
             tallies: ports.iter().map(|port| Tally::new(segments.len(), classes(port))).collect(),
@@ -230,6 +234,7 @@ impl<'a> World<'a> {
             progress: None,
         };
         setup::flows(&mut world, seed)?;
+        world.join_ports();
         world.set_up_adapting()?;
         for (at, event) in case.events.iter().enumerate() {
             world.schedule(event.at, Rank::Change, Event::Change(at as u32));
@@ -392,6 +397,10 @@ impl<'a> World<'a> {
                 }
             }
             Event::Handle(packet) => self.handle(now, packet),
+            Event::Refused(packet) => {
+                self.flow_dropped(now, packet);
+                Ok(())
+            }
             Event::Adapt(link) => self.ask_again(now, link as usize),
         }
     }
