@@ -293,10 +293,10 @@ class World:
         call(["ip", "-n", host, "link", "add", "name", name, "address", hardware(mac), "type", "veth",
               "peer", "name", peer, "address", hardware(theirs), "netns", there])
         for at, interface in [(host, name), (there, peer)]:
-            # The hosts send nothing by themselves: they have no link-local addresses, and no reports
-            # of multicast groups, which a router joins when it begins to forward.
+            # The hosts send little by themselves: they have no link-local addresses. In their first
+            # seconds they report multicast groups.
             self.ip(at, f"link set dev lo up\n"
-                        f"link set dev {interface} addrgenmode none multicast off\nlink set dev {interface} up\n")
+                        f"link set dev {interface} addrgenmode none\nlink set dev {interface} up\n")
 
     def address(self, host, interface, net, number):
         self.ip(host, f"addr add 10.9.{net}.{number}/24 dev {interface}\n"
