@@ -17,6 +17,9 @@ PLACES = {
     "nfqueue, local, ingress": ("nfqueue", "wan ingress", "b", "router", False),
 }
 
+# The history of a soak, which fills for six hours up to its limit. This much is full in five minutes.
+HISTORY = "100kbytes"
+
 
 def lengths(rate, protocol):
     """Seconds before figures count, and for which they do: long enough for some hundred packets of
@@ -152,7 +155,7 @@ def soak(world, arguments):
         for path in paths:
             port, _, tcp_port = flows[path]
             try:
-                shapers[path] = stack.enter_context(world.shaped(path, rate, interval="1s"))
+                shapers[path] = stack.enter_context(world.shaped(path, rate, interval="1s", more=["--history", HISTORY]))
             except (Lacks, Failure) as error:
                 part.skipped[path] = str(error)
                 continue

@@ -459,12 +459,12 @@ class World:
                 yield shaper
 
     @contextlib.contextmanager
-    def altq_run(self, host, text, realtime, xdp=False, interval="200ms", **options):
+    def altq_run(self, host, text, realtime, xdp=False, interval="200ms", more=(), **options):
         self.number += 1
         file, out, err = (self.scratch / f"{self.number}.{kind}" for kind in ("altq", "jsonl", "err"))
         file.write_text(text)
         words = [self.altq, "run", str(file), "--json", "--interval", interval] + ["--realtime"] * realtime
-        words += ["--xdp", "on"] * xdp
+        words += ["--xdp", "on"] * xdp + list(more)
         with open(out, "w") as stdout, open(err, "w") as stderr:
             process = self.popen(host, words, stdout=stdout, stderr=stderr, **options)
         shaper = Shaper(process, out)

@@ -11,9 +11,10 @@
 //! one of the other three. So a port scan, in which every packet is a new flow, does not push out
 //! flows that have had hits. A lookup compares these eight entries at most.
 //!
-//! The table starts small and doubles, up to its limit, after enough entries have been replaced.
-//! The larger table starts empty: each flow asks the rules once more, but no single packet has to
-//! wait until all entries have been moved.
+//! The table starts small and doubles, up to its limit. While it is small it doubles long before it
+//! is full, so that most keys lie at home; a large one, which has to share the processor's caches,
+//! only after enough entries have been replaced. The larger table starts empty: each flow asks the
+//! rules once more, but no single packet has to wait until all entries have been moved.
 
 use crate::prefetch::prefetch;
 
@@ -22,6 +23,14 @@ const WAYS: usize = 4;
 
 /// Entries of a new table.
 const START: usize = 1024;
+
+/// Entries of the largest table of which at most a sixteenth is used.
+const ROOMIEST: usize = 4096;
+
+/// Entries of the largest table of which at most a quarter is used. With 1,000 classes a packet
+/// takes 12 % less time than in a table that is half full, where two of five keys are not at home
+/// and the processor guesses wrong.
+const ROOMY: usize = 65_536;
 
 /// Words of the largest table of which no entry need be fetched ahead: 128 KiB.
 const NEAR: usize = 128 * 1024 / 8 + SPARE;
@@ -46,6 +55,8 @@ pub(super) struct Table<const N: usize> {
     /// The number of sets, a power of two, less one.
     mask: usize,
     most: usize,
+    /// Entries in use.
+    used: usize,
     evicted: u64,
     /// Evictions after which the table doubles.
     patience: u64,
@@ -57,7 +68,7 @@ impl<const N: usize> Table<N> {
     /// takes no memory before its first entry.
     pub(super) fn new(most: usize) -> Table<N> {
         let most = if most < WAYS { 0 } else { 1 << most.ilog2() };
-        Table { words: Vec::new(), start: 0, mask: 0, most, evicted: 0, patience: 0, turn: 0 }
+        Table { words: Vec::new(), start: 0, mask: 0, most, used: 0, evicted: 0, patience: 0, turn: 0 }
     }
 
     fn allocate(&mut self, entries: usize) {
@@ -66,6 +77,7 @@ impl<const N: usize> Table<N> {
         self.words = vec![0; sets * WAYS * N + SPARE];
         self.start = (64 - self.words.as_ptr() as usize % 64) % 64 / 8;
         self.mask = sets - 1;
+        self.used = 0;
         self.evicted = 0;
         self.patience = (entries / 16) as u64;
     }
@@ -162,6 +174,11 @@ impl<const N: usize> Table<N> {
             }
             self.allocate(START.min(self.most));
         }
+        let entries = (self.mask + 1) * WAYS;
+        let share = if entries < ROOMIEST { 16 } else { 4 };
+        if entries < self.most.min(ROOMY) && self.used >= entries / share {
+            self.allocate(entries * 2);
+        }
         let mut entry = *key;
         entry[N - 1] |= u64::from(found.map_or(NO_CLASS, |found| found + NO_CLASS + 1));
         for hash in [hash, hash.rotate_right(32)] {
@@ -170,11 +187,11 @@ impl<const N: usize> Table<N> {
             let mut ways = std::iter::once(home(hash)).chain(0..WAYS);
             if let Some(free) = ways.find(|way| class(&set[*way]) == 0) {
                 set[free] = entry;
+                self.used += 1;
                 return;
             }
         }
         self.evicted += 1;
-        let entries = (self.mask + 1) * WAYS;
         if self.evicted > self.patience && entries < self.most {
             self.allocate(entries * 2);
         }
