@@ -161,13 +161,19 @@ class Watch:
             self.why.append(f"other processes took {part:.0%} of the processors' time, most of it {most}")
 
 
+def quantum(rate, part):
+    """The bytes that a class of htb may borrow in its turn. All classes have had theirs in 0.8 s at
+    the most: if that took longer, a run of seconds would see whose turn it was, not the shares."""
+    return max(1600, min(2000 * part, rate * part // 20_000))
+
+
 def policy(device, rate, scheduler="htb", limit=1000, path=None, match="port"):
     """A policy of three classes in altq's language, in the words of a scheduler. `match`: the key
     that is compared with the ports of a class."""
     burst = max(int(rate / 8 * BURST_S), BURST_LEAST)
     words = {
         "htb": lambda part, rest: f"rate {rate * part // 100}bit/s  ceil {rate}bit/s  burst {burst}  cburst {burst}  "
-                                  f"quantum {2000 * part}  prio {0 if rest else 1}",
+                                  f"quantum {quantum(rate, part)}  prio {0 if rest else 1}",
         "cbq": lambda part, rest: f"share {part}%  borrow  priority {7 if rest else 1}",
         "hfsc": lambda part, rest: f"linkshare {rate * part // 100}bit/s",
     }[scheduler]
@@ -190,7 +196,7 @@ def kernel_htb(device, rate, limit=1000):
              f"class add dev {device} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit {bucket} quantum 200000"]
     for at, (name, part) in enumerate(SHARES.items(), 1):
         lines.append(f"class add dev {device} parent 1:1 classid 1:1{at} htb rate {rate * part // 100}bit "
-                     f"ceil {rate}bit {bucket} quantum {2000 * part} prio {1 if name in PORTS else 0}")
+                     f"ceil {rate}bit {bucket} quantum {quantum(rate, part)} prio {1 if name in PORTS else 0}")
         lines.append(f"qdisc add dev {device} parent 1:1{at} handle 1{at}: pfifo limit {limit}")
         for family, ip, prio in [("ip", "ip", 1), ("ipv6", "ip6", 2)]:
             lines += [f"filter add dev {device} parent 1: protocol {family} prio {prio} u32 match {ip} dport {port} "
