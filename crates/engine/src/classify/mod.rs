@@ -30,9 +30,9 @@ pub const BATCH: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// The most flows that are kept, rounded down to a power of two; below 4 none are. IPv4 and
-    /// IPv6 flows are counted apart. An IPv4 flow takes 32 bytes, an IPv6 flow 64; where rules look
-    /// at the SPI and also at the VLAN or the interface, every flow takes 64. Memory is taken as
-    /// flows come.
+    /// IPv6 flows are counted apart. An IPv4 flow has an entry of 32 bytes, an IPv6 flow one of 64;
+    /// where rules look at the SPI and also at the VLAN or the interface, every entry takes 64.
+    /// Memory is taken as flows come: four entries and more for each of up to 16,384 flows.
     pub flows: usize,
     /// Decides in which sets of the cache flows lie. For packets of strangers it should be secret:
     /// then nobody can choose flows that all fall into one set.
