@@ -155,7 +155,8 @@ def soak(world, arguments):
         for path in paths:
             port, _, tcp_port = flows[path]
             try:
-                shapers[path] = stack.enter_context(world.shaped(path, rate, interval="1s", more=["--history", HISTORY]))
+                shaper = world.shaped(path, rate, interval="1s", more=["--history", HISTORY])
+                shapers[path] = stack.enter_context(shaper)
             except (Lacks, Failure) as error:
                 part.skipped[path] = str(error)
                 continue

@@ -264,6 +264,21 @@ fn the_cache_grows_until_all_flows_are_in_it() {
     assert!(cache <= 32 * (1 << 18) + 64, "{cache} bytes");
 }
 
+/// What [`CacheSettings::flows`] says of memory: four entries and more for each of few flows.
+#[test]
+fn a_small_cache_keeps_room() {
+    for flows in [10, 64, 65, 300, 1000, 5000, 16_000] {
+        let (set, keys) = five_tuples(flows);
+        let mut classifier = Classifier::new(&set, None);
+        let without = classifier.memory();
+        keys.iter().cycle().take(8 * keys.len()).for_each(|key| _ = classifier.classify(key));
+        // Seven words more are for alignment.
+        let entries = (classifier.memory() - without - 7 * 8) / 32;
+        let most = 1024.max(32 * flows as usize);
+        assert!((4 * flows as usize..=most).contains(&entries), "{entries} entries for {flows} flows");
+    }
+}
+
 #[test]
 fn the_cache_keeps_to_its_limit() {
     let (set, keys) = five_tuples(20_000);
